@@ -34,8 +34,10 @@ def as_input_error(where: str = "") -> Iterator[None]:
 def did_you_mean(name: str, choices: Iterable[str], otherwise: str | None = None) -> str:
     """The end of a message about an unknown name: the nearest choice, if the name may be a misspelling of it.
 
-    In a misspelling, at most one letter in four is wrong, missing, superfluous or swapped with the next. A
-    dotted key without its beginning counts, too, if it fits one choice only. Otherwise the message ends with
+    In a misspelling, at most one letter in four is wrong, missing, superfluous or swapped with the next, and
+    not every letter after the dots that it shares with the choice: `optimizer.lr` is not `optimizer.clip`. A
+    dotted key without its beginning counts, too, if it fits one choice only, and so does the end of some keys
+    of a group (`optimizer.lr` for `optimizer.encoder_lr`). Otherwise the message ends with
     `otherwise`, by default with the list of all choices.
     """
     known = list(choices)
@@ -46,13 +48,26 @@ def did_you_mean(name: str, choices: Iterable[str], otherwise: str | None = None
         for choice in known
         if abs(len(name.lower()) - len(choice.lower())) <= most
     }
+    slips = {choice: number for choice, number in slips.items() if number < len(_own_part(name, choice))}
     nearest = min(slips, key=lambda choice: slips[choice], default="")
     whole = [choice for choice in known if choice.endswith(f".{name}")]
-    if nearest and slips[nearest] <= most and slips[nearest] < len(name):
+    if nearest and slips[nearest] <= most:
         return f": did you mean '{nearest}'?"
     if len(whole) == 1:
         return f": did you mean '{whole[0]}'?"
+    group, dot, end = name.rpartition(".")
+    ends = [choice for choice in known if choice.startswith(f"{group}.") and choice.endswith(f"_{end}")]
+    if dot and end and 0 < len(ends) <= 3:
+        return f": did you mean {' or '.join(map(repr, ends))}?"
     return f"; known are {', '.join(known)}" if otherwise is None else otherwise
+
+
+def _own_part(name: str, choice: str) -> str:
+    """A dotted name without the first parts that a choice has, too."""
+    parts, others = name.split("."), choice.split(".")
+    while parts and others and parts[0] == others[0]:
+        del parts[0], others[0]
+    return ".".join(parts)
 
 
 def _slips(one: str, other: str) -> int:
