@@ -79,7 +79,10 @@ def read_json_entities(
             raise
         except (ValueError, TypeError, KeyError) as error:
             raise malformed(path, line, str(error) if alone else f"object {number}: {error}") from error
-        name = next((record[key] for key in _IDS if isinstance(record, dict) and record.get(key)), None)
+        name = next(
+            (record[key] for key in _IDS if isinstance(record, dict) and record.get(key) not in (None, "")),
+            None,
+        )
         is_named = isinstance(name, str | int)
         stem = str(name) if is_named else f"{name_of(path)}-{number:04d}"
         document = stem if is_named else document_of(number)

@@ -130,6 +130,14 @@ def test_a_document_of_our_own_is_read_back(tmp_path: Path) -> None:
     assert [each.notes for each in read] == [(GROUPED,), ()]
 
 
+def test_an_id_may_be_zero(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        "".join(json.dumps({"id": each, "text": "Go", "ents": []}) + "\n" for each in (0, "", None))
+    )
+    assert [each.id for each in read_json_entities(path)] == ["0", "a-0002", "a-0003"]
+
+
 def test_ends_can_be_declared(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"tokens": TOKENS, "ner": [[0, 0, "PER"], [2, 3, "PER"]]}))
