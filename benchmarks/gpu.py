@@ -379,7 +379,7 @@ def timed(
         "training, DEP alone": lambda: trained_seconds(alone, own, own_steps, precision, device),
     }
     if device.type == "cuda":
-        graphs = [RecursionGraphs(), EncoderGraphs()]
+        graphs: list[RecursionGraphs | EncoderGraphs] = [RecursionGraphs(), EncoderGraphs()]
         # The encoder's are made again in each round, since training leaves the weights elsewhere.
         jobs["training, five tasks, CUDA graphs"] = lambda: trained_seconds(
             model, annotated, steps, precision, device, graphs
