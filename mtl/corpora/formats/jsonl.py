@@ -77,7 +77,8 @@ def iterate_jsonl(path: Path) -> Iterator[Sentence]:
                     continue
                 sentence = from_json(record, f"{path}:{number}")
             except json.JSONDecodeError as error:
-                what = f"not JSON ({error.msg} at column {error.colno}); write one object per line"
+                how = "" if path.suffix.startswith(".json") else "if the file has another format, name it; "
+                what = f"not JSON ({error.msg} at column {error.colno}); {how}write one object per line"
                 raise malformed(path, number, what) from error
             except RecursionError as error:
                 raise malformed(

@@ -193,6 +193,14 @@ def test_messages_have_values_as_the_file_has_them(tmp_path, key):
         assert not re.search(r"\b(None|True|False)\b", message), value
 
 
+@pytest.mark.parametrize(("name", "hint"), [("a.jsonl", ""), ("a.conllu", "if the file has another format")])
+def test_a_file_of_another_format_needs_its_name(tmp_path, name, hint):
+    """JSON Lines is the format of files whose format a configuration does not name."""
+    (tmp_path / name).write_text("1\tAnn\n")
+    with pytest.raises(InputError, match=f"not JSON .*; {hint}.*write one object per line$"):
+        read_jsonl(tmp_path / name)
+
+
 def test_a_failed_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "a.jsonl"
     write_jsonl(path, [Sentence(("old",))])
