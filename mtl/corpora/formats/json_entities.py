@@ -336,24 +336,22 @@ def _annotated(sentences: Sequence[_Words], spans: Iterable[Span]) -> Iterator[S
     """The sentences of a text with their entities; spans that fit no words become notes."""
     entities: list[list[Span]] = [[] for _ in sentences]
     notes: list[list[str]] = [[] for _ in sentences]
+    ends = [words.ends[-1] for words in sentences]
+    firsts = [_indices(words.starts) for words in sentences]
+    lasts = [_indices(words.ends) for words in sentences]
     for span in sorted(spans):
-        here = next(
-            (place for place, each in enumerate(sentences) if span.start < each.ends[-1]), len(sentences) - 1
-        )
-        words = sentences[here]
-        if (
-            span.end > words.ends[-1]
-            and here + 1 < len(sentences)
-            and span.end > sentences[here + 1].starts[0]
-        ):
+        here = min(bisect(ends, span.start), len(sentences) - 1)
+        first, last = firsts[here].get(span.start), lasts[here].get(span.end)
+        if span.end > ends[here] and here + 1 < len(sentences) and span.end > sentences[here + 1].starts[0]:
             notes[here].append(ACROSS)
-        elif (
-            span.start in words.starts
-            and span.end in words.ends
-            and (first := words.starts.index(span.start)) <= (last := words.ends.index(span.end))
-        ):
+        elif first is not None and last is not None and first <= last:
             entities[here].append(Span(first, last + 1, span.label))
         else:
             notes[here].append(MISALIGNED)
     for each, of_sentence, of_notes in zip(sentences, entities, notes, strict=True):
         yield Sentence(each.words, entities=tuple(of_sentence), text=each.text, notes=tuple(of_notes))
+
+
+def _indices(places: Sequence[int]) -> dict[int, int]:
+    """The index of the first word at each place."""
+    return {place: len(places) - 1 - index for index, place in enumerate(reversed(places))}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +118,7 @@ def test_a_document_of_our_own_is_read_back(tmp_path: Path) -> None:
         Sentence(("Ann", "left", "."), entities=(Span(0, 1, "PER"),), text="Ann left."),
         Sentence(("Bob", "stayed", "."), entities=(Span(0, 1, "PER"),), text="Bob stayed."),
     )
-    overlapping = replace(sentences[1], entities=(Span(0, 1, "PER"), Span(0, 1, "X")))
+    overlapping = sentences[1].with_layers({"entities": (Span(0, 1, "PER"), Span(0, 1, "X"))})
     annotated = AnnotatedText(text, (sentences[0], overlapping), tuple(offsets_of(text, sentences)))
     path = tmp_path / "a.json"
     path.write_text(json.dumps(annotated.to_spacy().to_json()))
