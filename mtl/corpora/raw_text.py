@@ -35,6 +35,7 @@ _PREFIX = re.compile(
 )
 _MARKS = re.compile(r"[^\w\s]*")
 _LONGEST_PREFIX = len("multi")
+_UP_TO_THE_NEXT_MARK = re.compile(r"\s*\S+(?:\s+\S[^.?!]*)?")
 
 
 def sentences_of(text: str) -> list[Sentence]:
@@ -75,11 +76,19 @@ class _Marks(PunktLanguageVars):
         return re.compile(super().period_context_re().pattern, re.VERBOSE)
 
 
+class _Tokenizer(PunktSentenceTokenizer):
+    """Punkt, which looks for an end at the mark that it asks about, not at one within the next word."""
+
+    def text_contains_sentbreak(self, text: str) -> bool:
+        asked = _UP_TO_THE_NEXT_MARK.match(text)
+        return super().text_contains_sentbreak(asked[0] if asked else text)
+
+
 @cache
 def _sentence_tokenizer() -> PunktSentenceTokenizer:
     parameters = PunktParameters()
     parameters.abbrev_types = {*_ABBREVIATIONS.split(), *_INITIALS.split()}
-    return PunktSentenceTokenizer(parameters, lang_vars=_Marks())
+    return _Tokenizer(parameters, lang_vars=_Marks())
 
 
 def _words(sentence: str) -> list[str]:

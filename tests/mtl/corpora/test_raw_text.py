@@ -34,6 +34,7 @@ from mtl.corpora.running_text import records_of, sentence_pairs, splitter_for, t
         ("Yahoo!'s stock rose. Yahoo!(the firm)", "Yahoo ! 's stock rose . | Yahoo ! ( the firm )"),
         ("See www.a.com/q?[b]=1 now. http://a.com/b!@c", "See www.a.com/q?[b]=1 now . | http://a.com/b!@c"),
         ('"Go!!" She went.', '" Go !! " | She went .'),
+        ("I saw Mr. X??? (e.g. this!). Bye", "I saw Mr. X ??? | ( e.g. this ! ) . | Bye"),
         ("It rained. We ate. Mr. Lee slept!", "It rained . | We ate . | Mr. Lee slept !"),
         ("", ""),
         (" \n", ""),
@@ -112,10 +113,12 @@ def test_nothing_is_lost_or_added(text: str) -> None:
 @example("Great !! See you.")
 @example("See https://a.com/?(x)=1 now.")
 @example("Yahoo!'s stock")
+@example("Mr. He!!")
 @settings(deadline=None, max_examples=400)
 def test_no_sentence_ends_within_a_word(text: str) -> None:
     """What has no white space in it is of one sentence, and what the rule calls a word is one."""
     sentences = sentences_of(text)
+    assert "Mr." not in {sentence.text.split()[-1] for sentence in sentences[:-1]}
     stretches = [stretch for sentence in sentences for stretch in sentence.text.split()]
     assert stretches == text.split()
     words = Counter(word for sentence in sentences for word in sentence.words)
