@@ -21,7 +21,7 @@ from mtl.heads.families import scale_inputs, without_inputs
 from mtl.heads.family_table import Family, no_cut_because
 from mtl.heads.given_models import changeable, require_heads, require_plain
 from mtl.heads.records import give_own_configuration, record, record_keys, recorded_cuts
-from mtl.heads.replaced import NoHeads, replace_module, require_replaceable
+from mtl.heads.replaced import NoHeads, collected_around, replace_module, require_replaceable
 from mtl.heads.select import select_heads
 from mtl.tasks.in_words import counted
 
@@ -182,7 +182,8 @@ def _leave_none(model: PreTrainedModel, family: Family, attention: Attention) ->
     """Replace an attention by one without heads."""
     output, hands_on_bias = without_inputs(attention.output), family.position_bias == "handed_on"
     replace_module(model, attention.output, output)
-    replacement = NoHeads(attention.module, output, attention.output_path, hands_on_bias, attention.record)
+    record = "" if collected_around(model, attention.module, attention.record) else attention.record
+    replacement = NoHeads(attention.module, output, attention.output_path, hands_on_bias, record)
     replace_module(model, attention.module, replacement)
 
 

@@ -23,7 +23,8 @@ class NoHeads(nn.Module):
         output: the output projection without inputs.
         output_name: its name in that module; empty: it lies outside.
         hands_on_bias: whether layers hand on a bias by relative position (T5).
-        record: the model output in which its probabilities are returned, for 0 heads.
+        record: the model output in which its probabilities are returned, for 0 heads; empty: the layer around
+            it hands them to transformers.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class NoHeads(nn.Module):
         self.hands_on_bias = hands_on_bias
         number = getattr(attention, "layer_id", None)  # what GPT-Neo calls it
         self.layer_idx: int | None = getattr(attention, "layer_idx", number)
+        self.config = getattr(attention, "config", None)
         if output_name:
             # Under its old name, so that paths of parameters stay what they were.
             self.add_module(output_name, output)
@@ -62,10 +64,11 @@ class NoHeads(nn.Module):
         past_key_values: Any = None,
         layer_past: Any = None,
         **__: object,
-    ) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor | None, Tensor]:
+    ) -> tuple[Tensor, Tensor | None] | tuple[Tensor, Tensor | None, Tensor | None]:
         """An empty context (no features), or the output projection's bias if the projection is inside.
 
-        Then, where layers hand it on, the bias by relative position; last, probabilities of no heads.
+        Then, where layers hand it on, the bias by relative position; last, probabilities of no heads, which
+        the model's output has where it has those of other layers.
         """
         cache = layer_past if past_key_values is None else past_key_values
         context = hidden_states[..., :0]
@@ -81,10 +84,19 @@ class NoHeads(nn.Module):
             cache.update(seen, seen, self.layer_idx)
         source = hidden_states if source is None else source
         probabilities = hidden_states.new_zeros(len(context), 0, context.shape[1], source.shape[1])
-        if self.hands_on_bias:  # the layer around it hands them to transformers, which collects them there
-            return given, position_bias, probabilities
-        record_probabilities(self.record, probabilities)
+        chosen = getattr(self.config, "_attn_implementation", None) or ""
+        returned = None if chosen.startswith(_WITHOUT_PROBABILITIES) else probabilities
+        if self.hands_on_bias:
+            return given, position_bias, returned
+        if not self.record:
+            return given, returned
+        if returned is not None:
+            record_probabilities(self.record, returned)
         return given, probabilities
+
+
+_WITHOUT_PROBABILITIES = ("sdpa", "flash")
+"""How the names of attention functions begin that compute no probabilities."""
 
 
 def choose_given_bias(module: nn.Module) -> None:
@@ -171,6 +183,15 @@ def record_probabilities(output: str, probabilities: Float[Tensor, "row head sub
     collected = output_capturing._active_collector.get()
     if collected is not None and output in collected:
         collected[output].append(probabilities)
+
+
+def collected_around(model: nn.Module, attention: nn.Module, output: str) -> bool:
+    """Whether transformers collects the model output of this name at the module around the attention (T5)."""
+    [path] = [name for name, child in model.named_modules() if child is attention]
+    around = model.get_submodule(path.rpartition(".")[0])
+    specs = (getattr(part, "_can_record_outputs", None) or {} for part in model.modules())
+    kinds = (getattr(spec.get(output), "target_class", None) for spec in specs)
+    return any(kind is not None and isinstance(around, kind) for kind in kinds)
 
 
 _KINDS = tuple(name for name in vars(nn.Module()) if "_hook" in name)

@@ -143,6 +143,18 @@ def test_a_cut_model_saves_loads_and_trains_on(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", tiny.of_structure(tiny.TRANSLATORS))
+def test_probabilities_have_an_entry_for_each_layer_or_none(name: str) -> None:
+    """Attention by `sdpa` computes none, and a list of layers without heads alone would mislead."""
+    model = tiny.translator(name)
+    prune_heads(model, {1: range(4), 2: range(4), 5: range(4)})
+    for implementation, entries in (("sdpa", [[], [], []]), ("eager", [[4, 0], [0, 4], [4, 0]])):
+        model.set_attn_implementation(implementation)
+        output = model(**tiny.parallel_batch(), output_attentions=True)
+        kinds = (output.encoder_attentions, output.decoder_attentions, output.cross_attentions)
+        assert [[matrices.shape[1] for matrices in kind] for kind in kinds] == entries
+
+
+@pytest.mark.parametrize("name", tiny.of_structure(tiny.TRANSLATORS))
 @pytest.mark.parametrize("heads", [[0], [0, 1, 2, 3]])
 def test_a_cut_model_generates_with_a_static_cache(name: str, heads: list[int]) -> None:
     """The cache has room for all positions from the start, and T5's bias by position covers them."""

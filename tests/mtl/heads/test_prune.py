@@ -194,6 +194,12 @@ def test_probabilities_of_a_cut_model_have_an_entry_for_each_layer(name: str) ->
     assert [matrices.shape for matrices in given] == [(4, heads, 9, 9) for heads in (2, 0, 3)]
 
 
+def test_sdpa_computes_no_probabilities_of_layers_without_heads_either() -> None:
+    model = tiny.model("bert")
+    prune_heads(model, HEADS)
+    assert model(input_ids=tiny.batch()[0], output_attentions=True).attentions == ()
+
+
 @structures
 def test_a_cut_model_can_be_copied_and_pickled(name: str) -> None:
     model = tiny.model(name)
