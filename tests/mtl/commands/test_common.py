@@ -1,4 +1,4 @@
-"""Tables on narrow terminals; bars of progress."""
+"""Tables on narrow terminals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import mtl
-from mtl.commands.common import print_table, progress_bar
+from mtl.commands.common import print_table
 
 NUMBERS = st.floats(-1e4, 1e4).map(lambda value: f"{value:+.2f}")
 CELLS = st.one_of(NUMBERS, st.tuples(NUMBERS, NUMBERS).map(" to ".join))
@@ -61,12 +61,3 @@ def test_every_table_of_a_command_is_printed_in_this_way():
                     )
             assert not re.search(r"\.print\((shown|table|_?\w*table\([^)]*\))\)", text), path
     assert printed >= 8
-
-
-def test_a_bar_of_progress_is_for_terminals(capsys, monkeypatch):
-    for is_terminal in (False, True):
-        monkeypatch.setattr(Console, "is_terminal", is_terminal)
-        with progress_bar("sentences", 3) as advance:
-            advance(3)
-        out, err = capsys.readouterr()
-        assert (out, "sentences" in err) == ("", is_terminal)

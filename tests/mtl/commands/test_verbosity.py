@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 
 import pytest
+from rich.console import Console
 
 from mtl.commands.common import sentence_progress
 from mtl.commands.main import main
@@ -43,15 +45,17 @@ def test_quiet_errors_are_the_usual_line(tmp_path, capsys):
     assert printed.err.count("\n") == 1
 
 
-def test_progress_is_shown_unless_quiet(capsys):
-    for level, shown in ((logging.WARNING, True), (logging.ERROR, False)):
+def test_progress_is_shown_on_a_terminal_unless_quiet(capsys, monkeypatch):
+    for level, terminal in itertools.product((logging.WARNING, logging.ERROR), (True, False)):
         root = logging.getLogger()
         before = root.level
         root.setLevel(level)
+        monkeypatch.setattr(Console, "is_terminal", terminal)
         with sentence_progress(2) as advance:
             advance(2)
         root.setLevel(before)
-        assert ("sentences" in capsys.readouterr().err) == shown
+        out, err = capsys.readouterr()
+        assert (out, "sentences" in err) == ("", terminal and level == logging.WARNING)
 
 
 def test_verbose_says_where_an_error_arises_and_what_the_command_took(corpus, capsys):
