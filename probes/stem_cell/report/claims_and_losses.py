@@ -100,7 +100,8 @@ _ABOUT = {
         (
             "loss: skill of the regime after 'against' less skill of the regime before it",
             f"p_by '{SPREAD}': p is Student's with the spread of the runs of all regimes, and the "
-            "intervals of a comparison hold together: they exclude 0 exactly if p_holm is at most 0.05; "
+            "intervals of a comparison hold together: they exclude 0 (an end at 0 is not part of one) "
+            "exactly if p_holm is at most 0.05; "
             f"p_by '{SIGNS}': low and high are Student's over seeds, p is by exchanging the signs of seeds",
             "p_holm: p after Holm over the tasks of a comparison; paired_low, paired_high: Student's over "
             "pairs of runs with the same seed; paired_p: by exchanging their signs",
