@@ -6,6 +6,7 @@ import copy
 import inspect
 import pickle
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -25,6 +26,7 @@ from transformers.models.auto import modeling_auto
 from mtl.errors import InputError
 from mtl.features import added
 from mtl.heads.arguments import dtype_of, path_or_hub_name, refuse_revision
+from mtl.heads.attentions import attentions
 from mtl.heads.families import family_of, row_given
 from mtl.heads.family_table import FAMILIES, Family
 from mtl.heads.given_models import require_heads
@@ -227,10 +229,14 @@ def class_for(config: PretrainedConfig, classes: Any) -> type[PreTrainedModel]:
 
 
 def _class_named(name: str, config: PretrainedConfig) -> type[PreTrainedModel]:
-    """The class of transformers, or one that was registered for the configuration (`AutoModel.register`)."""
+    """The class of transformers, or one that was registered for the configuration (`AutoModel.register`).
+
+    Parts of models (`T5Stack`) are found only in the module of the registered classes.
+    """
     mappings = (auto for key, auto in vars(modeling_auto).items() if key.endswith("_MAPPING"))
-    registered = (found for mapping in mappings if (found := mapping.get(type(config), None)))
-    for kind in (getattr(transformers, name, None), *registered):
+    registered = [found for mapping in mappings if (found := mapping.get(type(config), None))]
+    parts = (getattr(sys.modules.get(getattr(kind, "__module__", "")), name, None) for kind in registered)
+    for kind in (getattr(transformers, name, None), *registered, *parts):
         if isinstance(kind, type) and issubclass(kind, PreTrainedModel) and kind.__name__ == name:
             return kind
     raise InputError(
@@ -293,6 +299,11 @@ def _put_heads(model: PreTrainedModel, family: Family, records: Mapping[str, dic
     sites, there = [place.site for place in places], [range(place.heads) for place in places]
     with _from_record("pruned_heads"):
         require_heads(cuts, sites, there, "cut")
+        own = [place.site for place in attentions(model, family)]
+        if own != sites[: len(own)]:
+            raise InputError(
+                f"it counts layers that {type(model).__name__} does not have: save and load the whole model"
+            )
     for name, row in added(lambda feature: feature.head_records).items():
         with _from_record(name):
             require_heads(dict.fromkeys(records[name], ()), sites, there, "shared")

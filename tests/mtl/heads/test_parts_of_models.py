@@ -163,6 +163,10 @@ def test_an_encoder_of_a_cut_model_is_measured_and_loaded_alone(name: str, tmp_p
     left = sum(len(place.remaining) for place in sites(model) if place.site.attention == "encoder")
     assert (expected["measure"] == "taylor").sum() == left
     assert head_importance(model.encoder, [ids], score).equals(expected)
+    model.get_encoder().save_pretrained(tmp_path / "stack")
+    stack = load_pruned(tmp_path / "stack")
+    assert type(stack) is type(model.get_encoder())
+    assert head_importance(stack, [ids], score).equals(expected)
     alone = {"t5": T5EncoderModel, "mt5": MT5EncoderModel, "umt5": UMT5EncoderModel}[name]
     model.save_pretrained(tmp_path / "whole")
     encoder = load_model(tmp_path / "whole", alone, model.config).model
@@ -176,6 +180,16 @@ def test_an_encoder_of_a_cut_model_is_measured_and_loaded_alone(name: str, tmp_p
     assert type(again) is alone
     assert agree(again)
     torch.testing.assert_close(score(again, ids), score(encoder, ids), rtol=0, atol=1e-9)
+
+
+def test_a_decoder_of_a_cut_model_is_not_loaded_alone(tmp_path: Path) -> None:
+    model = build("bart")
+    model.get_decoder().save_pretrained(tmp_path / "uncut")
+    assert type(load_pruned(tmp_path / "uncut")) is type(model.get_decoder())
+    prune_heads(model, {0: [1]})
+    model.get_decoder().save_pretrained(tmp_path / "cut")
+    with pytest.raises(InputError, match=r"Decoder does not have: save and load the whole model"):
+        load_pruned(tmp_path / "cut")
 
 
 @pytest.mark.parametrize("name", ["bert", "llama", "t5", "clip"])
