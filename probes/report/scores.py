@@ -166,7 +166,8 @@ def notes_on_scores(
     return (
         f"scores on {split} in %: the mean over seeds ± the standard deviation (n - 1); without ±, one seed",
         "seeds: how many there are of each task",
-        "in brackets: the difference in points from the setup in the column against, over the seeds of both",
+        "in brackets, in .tex and .md: the difference in points from the setup in the column against, over "
+        "the seeds of both",
         *((beside,) if beside else ()),
     )
 
