@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mtl.analysis.head_tables import HeadTable, lowest, plot_heads
     from mtl.analysis.plain import ablate_heads, head_importance
-    from mtl.analysis.probing.run import probe_run as probe
+    from mtl.analysis.probing.probe import probe_run as probe
     from mtl.analysis.probing.show import plot_attention
     from mtl.collaborative.sharing import collaborate
     from mtl.config.schema import CorpusConfig, TrainConfig
@@ -86,7 +86,7 @@ _PLACES = {
     "plot_patterns": "mtl.patterns.figures.plot_patterns",
     "plot_heads": "mtl.analysis.head_tables.plot_heads",
     "plot_attention": "mtl.analysis.probing.show.plot_attention",
-    "probe": "mtl.analysis.probing.run.probe_run",
+    "probe": "mtl.analysis.probing.probe.probe_run",
     "prune_heads": "mtl.heads.prune.prune_heads",
     "train": "mtl.training.train.train",
     "translate_lines": "mtl.translation.lines.translate_lines",

@@ -39,7 +39,7 @@ def measure_patterns(trained: TrainedRun, *, masks: bool = True, progress: Progr
     """
     import polars as pl
 
-    from mtl.analysis.probing.run import readable_sources, single_sentences
+    from mtl.analysis.probing.probe import readable_sources, single_sentences
 
     model = trained.model
     encoder = model.encoder.word_reader()

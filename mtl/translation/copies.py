@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mtl.analysis.ablated_copies import (
+from mtl.analysis.ablation import (
     AblatedCopies,
     Ablations,
     CountsByTask,

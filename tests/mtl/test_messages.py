@@ -326,7 +326,7 @@ def test_messages_name_what_exists():
         ("mtl/commands/show.py", "leave out --sentences or --relation", None),
         ("mtl/commands/show.py", "leave out --sentense", "--sentense"),
         ("mtl/commands/show.py", "use --top=3", "--top"),
-        ("mtl/analysis/probing/run.py", "use --sentence", "--sentence"),
+        ("mtl/analysis/probing/probe.py", "use --sentence", "--sentence"),
         ("mtl/config/schema.py", "add --from RUN", None),
         ("mtl/config/schema.py", "leave it out; --balancer.weight={} leaves out all", "--balancer.weight"),
         ("mtl/config/schema.py", "use gates.target_open, not gates.penaltys", "gates.penaltys"),

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from mtl.analysis.observers import ImportanceOverTime, MaskPictures
-from mtl.analysis.run_loggers import RunLoggers
+from mtl.analysis.observers import ImportanceOverTime, MaskPictures, RunLoggers
 from mtl.commands.main import main
 from mtl.runs.folder.wandb_view import WandbView
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from mtl.analysis import run_loggers
+from mtl.analysis import observers
 from mtl.analysis.observers import default_observers
 from mtl.config.schema import (
     BalancerConfig,
@@ -180,7 +180,7 @@ def test_tensorboard_is_refused_where_it_is_not_installed(config, monkeypatch) -
 def test_which_loggers_a_run_has(monkeypatch, loggers, mode, variable, expected) -> None:
     monkeypatch.setenv("WANDB_MODE", variable)
     config = TrainConfig(loggers=loggers, wandb=WandbConfig(mode=mode))
-    assert run_loggers.loggers_of(config) == expected
+    assert observers.loggers_of(config) == expected
 
 
 def test_settings_of_loggers_that_cannot_be(config) -> None:

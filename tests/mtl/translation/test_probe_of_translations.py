@@ -10,8 +10,7 @@ import pytest
 import torch
 import yaml
 
-from mtl.analysis.probing.probe import index_corpus, probe_heads
-from mtl.analysis.probing.run import probe_run
+from mtl.analysis.probing.probe import index_corpus, probe_heads, probe_run
 from mtl.commands.main import main
 from mtl.config.schema import CorpusConfig
 from mtl.corpora.formats.jsonl import write_jsonl
