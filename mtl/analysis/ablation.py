@@ -42,8 +42,13 @@ from mtl.probes.tables import heads_table
 from mtl.tasks.decoders.steps import copied, in_step, steps_of
 from mtl.tasks.sentence import Sentence
 
+
 Kind = Literal["head", "all_but_one", "layer"]
+
+
 By = Literal["zero", "mean"]
+
+
 KINDS: tuple[Kind, ...] = ("head", "all_but_one", "layer")
 
 
@@ -244,8 +249,12 @@ def mean_outputs(
 
 BATCH_TOKENS = {"cpu": 256, "cuda": 2048}
 """By device, the padded subwords in a batch whose rows are copied; chosen by measurements on MiniLM."""
+
+
 SAVED_EVERY = 30.0
 """Seconds between two saves of the counts so far."""
+
+
 COUNTS: Mapping[str, Any] = {
     "batch": pl.Int32,
     "task": pl.String,
@@ -255,6 +264,8 @@ COUNTS: Mapping[str, Any] = {
     "ablated": pl.List(pl.Float64),
 }
 """The table of the counts so far: a row per batch and task, with the arrays of `SentenceCounts` flattened."""
+
+
 MEASURE_OF_KIND = {"head": "ablation", "all_but_one": "ablation_all_but_one", "layer": "ablation_layer"}
 
 
@@ -336,11 +347,6 @@ def measure_ablation(
     return AblationResult(tuple(chosen), losses, units, heads)
 
 
-def _of_task(batch: Batch, name: str) -> list[Sentence]:
-    """The sentences of a batch that are annotated in a task."""
-    return batch.of_task(name) if name in batch.places else []
-
-
 def every_ablation(trained: TrainedRun, kinds: Sequence[Kind] = KINDS) -> list[Ablation]:
     """The ablations of these kinds, for all heads that the model has."""
     remaining = trained.model.encoder.tap.remaining
@@ -353,78 +359,15 @@ def ablated(settings: Mapping[str, Any], inputs: InputCache) -> None:
     measure_ablation(trained, every_ablation(trained, settings["close"]))
 
 
-def _table(
-    trained: TrainedRun, chosen: Sequence[Ablation], losses: dict[str, ScoreLosses], by: By
-) -> pl.DataFrame:
-    rows = []
-    for name, lost in losses.items():
-        sentences = sum(name in example.targets for example in trained.corpus)
-        for index, ablation in enumerate(chosen):
-            if ablation.site is None:
-                continue
-            numbers = {"": lost.loss, "_low": lost.low, "_high": lost.high, "_p": lost.p, "_q": lost.q}
-            rows += [
-                {
-                    "measure": MEASURE_OF_KIND[ablation.kind] + end,
-                    "task": name,
-                    "label": "",
-                    "attention": "self",
-                    "layer": ablation.site,
-                    "head": ablation.head,
-                    "value": float(values[index]),
-                    "count": sentences,
-                    "choice": by,
-                }
-                for end, values in numbers.items()
-                if math.isfinite(values[index])  # few units have no interval
-            ]
-    table = pl.DataFrame(rows, schema=heads_table.SCHEMA)
-    return heads_table.at_sites(table, trained.model.encoder.tap.sites)
-
-
-def _partial_table(trained: TrainedRun) -> KeyedTable:
-    """The counts of finished batches, in a file beside the run's table."""
-    table = trained.table.resolve()
-    own = table.parent == trained.run.folder.resolve()
-    name = ".ablation.parquet" if own else f".{table.stem}.ablation.parquet"
-    return KeyedTable(table.with_name(name), COUNTS, "mtl ablate", scratch=True)
-
-
-def _key(trained: TrainedRun, chosen: Sequence[Ablation], by: By, masks: bool, batches: int) -> str:
-    """A hash of everything that the counts depend on; counts with another key are not used."""
-    made_of = [
-        model_fingerprint(trained.run), trained.fingerprint(), trained.split, len(trained.corpus), batches,
-        list(trained.tasks), by, masks, [sorted(ablation.closed) for ablation in chosen],
-    ]  # fmt: skip
-    return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
-
-
-def _as_rows(parts: Sequence[Counts]) -> pl.DataFrame:
-    rows = [
-        {
-            "batch": batch, "task": task, "sentences": len(counts.unchanged),
-            "type": counts.ablated.dtype.str, "unchanged": counts.unchanged.ravel(),
-            "ablated": counts.ablated.ravel(),
-        }
-        for batch, part in enumerate(parts)
-        for task, counts in part.items()
-    ]  # fmt: skip
-    return pl.DataFrame(rows, schema=COUNTS)
-
-
-def _from_rows(rows: pl.DataFrame, ablations: int) -> list[Counts]:
-    parts: list[Counts] = [{} for _ in range(1 + int(rows["batch"].to_numpy().max(initial=-1)))]
-    for batch, task, sentences, kind, unchanged, ablated in rows.iter_rows():
-        parts[batch][task] = SentenceCounts(
-            np.array(unchanged, kind).reshape(sentences, -1),
-            np.array(ablated, kind).reshape(ablations, sentences, -1),
-        )
-    return parts
-
-
 Scale = Float[Tensor, "site head"]
+
+
 Ablations = Float[Tensor, "copy site head"]
+
+
 Fill = Float[Tensor, "site head head_dim"]
+
+
 CountsByTask = dict[str, np.ndarray]
 """By task, the metric's counts per sentence, of shape (sentence, count)."""
 
@@ -552,3 +495,77 @@ def under_scales(
         if ablations is not None:
             scaled.enter_context(tap.scale(ablations, fill, neighbours))
         yield
+
+
+def _of_task(batch: Batch, name: str) -> list[Sentence]:
+    """The sentences of a batch that are annotated in a task."""
+    return batch.of_task(name) if name in batch.places else []
+
+
+def _table(
+    trained: TrainedRun, chosen: Sequence[Ablation], losses: dict[str, ScoreLosses], by: By
+) -> pl.DataFrame:
+    rows = []
+    for name, lost in losses.items():
+        sentences = sum(name in example.targets for example in trained.corpus)
+        for index, ablation in enumerate(chosen):
+            if ablation.site is None:
+                continue
+            numbers = {"": lost.loss, "_low": lost.low, "_high": lost.high, "_p": lost.p, "_q": lost.q}
+            rows += [
+                {
+                    "measure": MEASURE_OF_KIND[ablation.kind] + end,
+                    "task": name,
+                    "label": "",
+                    "attention": "self",
+                    "layer": ablation.site,
+                    "head": ablation.head,
+                    "value": float(values[index]),
+                    "count": sentences,
+                    "choice": by,
+                }
+                for end, values in numbers.items()
+                if math.isfinite(values[index])  # few units have no interval
+            ]
+    table = pl.DataFrame(rows, schema=heads_table.SCHEMA)
+    return heads_table.at_sites(table, trained.model.encoder.tap.sites)
+
+
+def _partial_table(trained: TrainedRun) -> KeyedTable:
+    """The counts of finished batches, in a file beside the run's table."""
+    table = trained.table.resolve()
+    own = table.parent == trained.run.folder.resolve()
+    name = ".ablation.parquet" if own else f".{table.stem}.ablation.parquet"
+    return KeyedTable(table.with_name(name), COUNTS, "mtl ablate", scratch=True)
+
+
+def _key(trained: TrainedRun, chosen: Sequence[Ablation], by: By, masks: bool, batches: int) -> str:
+    """A hash of everything that the counts depend on; counts with another key are not used."""
+    made_of = [
+        model_fingerprint(trained.run), trained.fingerprint(), trained.split, len(trained.corpus), batches,
+        list(trained.tasks), by, masks, [sorted(ablation.closed) for ablation in chosen],
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
+
+
+def _as_rows(parts: Sequence[Counts]) -> pl.DataFrame:
+    rows = [
+        {
+            "batch": batch, "task": task, "sentences": len(counts.unchanged),
+            "type": counts.ablated.dtype.str, "unchanged": counts.unchanged.ravel(),
+            "ablated": counts.ablated.ravel(),
+        }
+        for batch, part in enumerate(parts)
+        for task, counts in part.items()
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=COUNTS)
+
+
+def _from_rows(rows: pl.DataFrame, ablations: int) -> list[Counts]:
+    parts: list[Counts] = [{} for _ in range(1 + int(rows["batch"].to_numpy().max(initial=-1)))]
+    for batch, task, sentences, kind, unchanged, ablated in rows.iter_rows():
+        parts[batch][task] = SentenceCounts(
+            np.array(unchanged, kind).reshape(sentences, -1),
+            np.array(ablated, kind).reshape(ablations, sentences, -1),
+        )
+    return parts

@@ -72,7 +72,7 @@ class Demo:
     def masks(self) -> Masks:
         """The masks of the run."""
         from mtl.probes.statistics.masks import final_masks
-        from mtl.runs.compare.gates import gates_of
+        from mtl.runs.compare.comparable import gates_of
 
         return final_masks(gates_of([self.run])[0])[0]
 

@@ -24,11 +24,9 @@ from mtl.probes.stem_cell.statistics.contest_table import (
     task_means,
     worth_table,
 )
-from mtl.runs.compare.comparable import RunWithSetup, with_setups
-from mtl.runs.compare.gates import masks_of
-from mtl.runs.compare.heads import comparable, measured_otherwise
+from mtl.runs.compare.comparable import RunWithSetup, masks_of, with_setups
+from mtl.runs.compare.heads import comparable, measured_otherwise, measured_run, provenance_of, worth_of_run
 from mtl.runs.compare.settings import MASKS, check_encoders, encoder_of
-from mtl.runs.compare.worth import measured_run, provenance_of, worth_of_run
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.stem_cell.pair_runs import cosines_of, pairs_of
 

@@ -16,7 +16,7 @@ from mtl.probes.report.data import HeadsKept
 from mtl.probes.tables import table_files
 from mtl.probes.tables.heads_table import last_gates
 from mtl.probes.tables.table_files import by_catalogue
-from mtl.runs.compare.gates import gates_of
+from mtl.runs.compare.comparable import gates_of
 from mtl.runs.compare.settings import check_encoders, encoder_of, settings_of
 from mtl.runs.compare.setups import setups_of, without_repeats, words_of
 from mtl.runs.folder.run import Run

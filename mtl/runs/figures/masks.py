@@ -29,7 +29,7 @@ from mtl.probes.statistics.masks import (
 from mtl.probes.tables.heads_table import last_gates
 from mtl.probes.tables.label_scores import open_heads_by_mask
 from mtl.probes.tables.table_files import ColumnUnit, by_catalogue
-from mtl.runs.compare.gates import gates_of
+from mtl.runs.compare.comparable import gates_of
 from mtl.runs.compare.heads import comparable, differences
 from mtl.runs.compare.scores import learned_nothing, metrics_of
 from mtl.runs.compare.settings import check_encoders, encoder_of, settings_of_run

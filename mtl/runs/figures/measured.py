@@ -23,9 +23,8 @@ from mtl.probes.statistics.skill import SKILL_UNITS, VALUE_UNITS, absent_labels,
 from mtl.probes.tables.label_scores import printed_best_heads
 from mtl.probes.tables.table_files import OF_MEASURES, ColumnUnit
 from mtl.runs.compare.comparable import note_averages, with_setups
-from mtl.runs.compare.heads import heads_of
+from mtl.runs.compare.heads import check_measure, heads_of, with_groups, worth_of
 from mtl.runs.compare.scores import heads_kept_of
-from mtl.runs.compare.worth import check_measure, with_groups, worth_of
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.folder.run import Run
 from mtl.runs.folder.run_tables import read_importance

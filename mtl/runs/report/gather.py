@@ -29,20 +29,28 @@ from mtl.runs.compare.comparable import (
     Choose,
     RunWithSetup,
     all_of,
+    choices_of,
     comparable_probes,
     folders_with,
     line,
+    masks_of,
     note_averages,
     of_one_encoder,
     of_one_shape,
     runs_in,
 )
-from mtl.runs.compare.gates import choices_of, masks_of
-from mtl.runs.compare.heads import MeasuredHeads, heads_in, measured_otherwise, read_heads
+from mtl.runs.compare.heads import (
+    WORTH,
+    MeasuredHeads,
+    heads_in,
+    measured,
+    measured_otherwise,
+    measured_run,
+    read_heads,
+)
 from mtl.runs.compare.scores import heads_kept_of, history_of, learned_nothing, metrics_of, scores_of
 from mtl.runs.compare.settings import encoder_in
 from mtl.runs.compare.setups import missing_seeds
-from mtl.runs.compare.worth import WORTH, measured, measured_run
 from mtl.runs.figures.table import evidence
 
 

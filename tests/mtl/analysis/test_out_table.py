@@ -11,7 +11,7 @@ from mtl.commands.command_table import MEASURES
 from mtl.commands.main import main
 from mtl.models.inputs import InputCache
 from mtl.probes.tables import heads_table
-from mtl.runs.compare.worth import worth_of
+from mtl.runs.compare.heads import worth_of
 from tests.mtl.analysis import worth
 
 

@@ -26,7 +26,7 @@ from mtl.config.schema import (
 from mtl.errors import InputError
 from mtl.heads.gates import FixedGates
 from mtl.models.joint import JointModel
-from mtl.runs.compare.worth import worth_of
+from mtl.runs.compare.heads import worth_of
 from mtl.runs.folder.run import Run
 from mtl.runs.report.gather import gather
 from mtl.training.check import check_settings

@@ -8,8 +8,7 @@ import pytest
 
 from mtl.errors import InputError
 from mtl.probes.tables import heads_table
-from mtl.runs.compare.heads import heads_of
-from mtl.runs.compare.worth import worth_of
+from mtl.runs.compare.heads import heads_of, worth_of
 from mtl.runs.figures.table import draw
 from mtl.runs.folder.run_tables import read_measures, write_measures
 from mtl.runs.report.gather import gather

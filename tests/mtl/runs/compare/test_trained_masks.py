@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mtl.files import write_json
-from mtl.runs.compare.gates import _forced
+from mtl.runs.compare.comparable import _forced
 from mtl.runs.folder.run import Run
 
 

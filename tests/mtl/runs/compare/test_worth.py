@@ -16,7 +16,7 @@ from mtl.probes.figures.head_maps import head_maps
 from mtl.probes.report.report import report_page
 from mtl.probes.statistics.head_values import head_means
 from mtl.probes.tables import heads_table
-from mtl.runs.compare.worth import worth_of
+from mtl.runs.compare.heads import worth_of
 from mtl.runs.folder.run import Run
 from mtl.runs.folder.run_tables import add_importance, write_measures
 from mtl.runs.report.gather import gather
