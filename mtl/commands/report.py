@@ -21,7 +21,7 @@ from mtl.tasks.task import Range, Seed
 if TYPE_CHECKING:
     import polars as pl
 
-    from mtl.runs.compare.comparison import RunComparison
+    from mtl.runs.compare.scores import RunComparison
     from mtl.tasks.sentence import Sentence
 
 
@@ -112,7 +112,7 @@ def compare(
     """
     from mtl.commands.common import log_to_wandb, runs_to_log
     from mtl.files import check_file_place
-    from mtl.runs.compare.comparison import compare_runs
+    from mtl.runs.compare.scores import compare_runs
 
     if len(names) != 2:
         raise InputError(f"--names=[{','.join(names)}]: use two names, of the first and of the second side")
@@ -168,7 +168,7 @@ def _write(compared: RunComparison, out: Path, names: tuple[str, ...]) -> list[P
     from mtl.files import whole_file
     from mtl.probes.figures.scores import comparison_figure
     from mtl.probes.tables import table_files
-    from mtl.runs.compare.comparison import UNITS, columns_of_paper
+    from mtl.runs.compare.scores import UNITS, columns_of_paper
     from mtl.runs.figures.drawn import FigureWithTables, save
 
     table, paper = compared.table, columns_of_paper(compared.table)

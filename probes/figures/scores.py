@@ -48,7 +48,7 @@ def comparison_figure(table: pl.DataFrame, first: str, second: str) -> Figure:
     """A row per task; right of the line, the first side scores higher.
 
     The legend has the intervals that are known for at least one task. `table` is that of
-    `mtl.runs.compare.comparison`; `first` and `second` name the two sides.
+    `mtl.runs.compare.scores`; `first` and `second` name the two sides.
     """
     table = by_catalogue(table)
     colours = {name: colour_of(label, usual) for name, (label, usual, _) in _INTERVALS.items()}

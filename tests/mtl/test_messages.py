@@ -47,7 +47,7 @@ OF_ROOM = {
     "mtl/corpora/ewt5": ("data ewt5", "data ewt10"),
     "mtl/corpora/running_text.py": ("predict",),
     "mtl/languages": ("predict",),
-    "mtl/runs/compare/comparison.py": ("compare",),
+    "mtl/runs/compare/scores.py": ("compare",),
     "mtl/runs/figures": ("figure",),
     "mtl/runs/report": ("report",),
     "mtl/sweep": ("sweep",),

@@ -207,7 +207,7 @@ def test_tables_beside_a_figure_that_cannot_be_written_are_known_first(name, run
 
 
 def test_tables_beside_a_comparison_are_known_first(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("mtl.runs.compare.comparison.compare_runs", lambda *_, **__: pytest.fail("compared"))
+    monkeypatch.setattr("mtl.runs.compare.scores.compare_runs", lambda *_, **__: pytest.fail("compared"))
     (tmp_path / "x.csv").mkdir()
     assert main(["compare", str(run), f"--against={run}", f"--out={tmp_path}/x.pdf"]) == 2
     assert capsys.readouterr().err == f"mtl: {tmp_path}/x.csv: it is a folder, not a file\n"
