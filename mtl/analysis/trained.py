@@ -21,8 +21,7 @@ from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.opened import Accelerator, prepare
 from mtl.probes.tables.table_files import read_complete, write_parquet
-from mtl.runs.folder.content import git_revision, versions
-from mtl.runs.folder.run import Run, mark_of
+from mtl.runs.folder.run import Run, git_revision, mark_of, versions
 from mtl.runs.folder.run_tables import check_place, require_finite_rows, write_measures
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task

@@ -208,7 +208,7 @@ def runs_to_log(folders: Sequence[Path], log: bool) -> list[Run]:
     """The runs to which `--log` adds, checked before anything is measured; none without `--log`."""
     if not log:
         return []
-    from mtl.runs.folder.wandb_additions import runs_in_wandb
+    from mtl.runs.folder.wandb_view import runs_in_wandb
 
     return runs_in_wandb(folders)
 
@@ -217,7 +217,7 @@ def log_to_wandb(runs: Sequence[Run], values: Mapping[str, Any], console: Consol
     """Log tables and figures to the W&B run of each run, and print a line on each."""
     if not runs:
         return
-    from mtl.runs.folder.wandb_additions import add_to_wandb
+    from mtl.runs.folder.wandb_view import add_to_wandb
 
     for line in add_to_wandb(runs, values):
         console.print(line, highlight=False, soft_wrap=True)

@@ -216,7 +216,7 @@ def probe(
         write_text(markdown, markdown_summaries(best, means))
         console.print(f"wrote {markdown}", highlight=False, soft_wrap=True)
     for run in logged:
-        from mtl.runs.folder.wandb_additions import config_of, log_probes
+        from mtl.runs.folder.wandb_view import config_of, log_probes
 
         console.print(log_probes(config_of(run), run, measured.heads), highlight=False, soft_wrap=True)
 

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from mtl.errors import InputError, did_you_mean
 from mtl.features import added
-from mtl.runs.folder.content import files_of_encoder
-from mtl.runs.folder.run import Run
+from mtl.runs.folder.run import Run, files_of_encoder
 
 MODEL_FILE = "model.json"
 """The file that a joint model's folder is known by."""

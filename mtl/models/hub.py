@@ -25,7 +25,7 @@ from huggingface_hub.errors import (
 from mtl.errors import InputError
 from mtl.heads.arguments import path_or_hub_name, refuse_revision, revision_of
 from mtl.models.found import MODEL_FILE
-from mtl.runs.folder.content import ENCODER_FILES
+from mtl.runs.folder.run import ENCODER_FILES
 
 
 def model_folder(

@@ -23,10 +23,8 @@ from mtl.config.parse import read_configuration
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.probes.measures.groups import GROUPS
-from mtl.runs.folder.content import version
-from mtl.runs.folder.run import Run
-from mtl.runs.folder.wandb_additions import log_probes
-from mtl.runs.folder.wandb_view import forget_single_run
+from mtl.runs.folder.run import Run, version
+from mtl.runs.folder.wandb_view import forget_single_run, log_probes
 from mtl.study.config import StudyConfig
 from mtl.study.jobs import Job, JobProgress, StudyFolder, kept_measures, trained_alike
 from mtl.study.plan import make_plan

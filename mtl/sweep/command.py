@@ -168,7 +168,7 @@ def _local(
 def trial_dependencies(definition: Sweep, base: Mapping[str, Any]) -> dict[str, str]:
     """What trials depend on besides their settings: fingerprints of their corpora, and the version of mtl."""
     from mtl.corpora.load import corpus_fingerprint
-    from mtl.runs.folder.content import version
+    from mtl.runs.folder.run import version
     from mtl.sweep.trial_config import example_configs
 
     configs = example_configs(definition, base)

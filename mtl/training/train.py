@@ -34,8 +34,7 @@ from mtl.models.opened import device_name, device_of
 from mtl.models.passes import keep_large_blocks, release_free_blocks
 from mtl.runs.compare.settings import recorded_origins
 from mtl.runs.folder import run_tables
-from mtl.runs.folder.content import git_revision, versions
-from mtl.runs.folder.run import Run, holds
+from mtl.runs.folder.run import Run, git_revision, holds, versions
 from mtl.tasks.in_words import counted
 from mtl.tasks.task import Task
 from mtl.training.assembly import TrainingParts, assemble, check_machine, quiet_lightning

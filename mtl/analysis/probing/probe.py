@@ -48,7 +48,7 @@ from mtl.probes.measures.groups import MADE_BY_PROBING, probes_for
 from mtl.probes.measures.probe import DRAWS, NOTHING, FittedProbe, HeadRecords, random_projections
 from mtl.probes.tables import heads_table
 from mtl.probes.tables.heads_table import ExampleTables
-from mtl.runs.folder.content import git_revision, versions
+from mtl.runs.folder.run import git_revision, versions
 from mtl.runs.folder.run_tables import check_place, write_measures
 from mtl.tasks.catalogue import KINDS, TASKS
 from mtl.tasks.sentence import Sentence

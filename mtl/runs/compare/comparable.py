@@ -28,8 +28,7 @@ from mtl.runs.compare.settings import (
     settings_of_run,
 )
 from mtl.runs.compare.setups import chosen_of, nothing_left, repeats, setups_of
-from mtl.runs.folder.content import Content
-from mtl.runs.folder.run import Run
+from mtl.runs.folder.run import Content, Run
 from mtl.tasks.catalogue import catalogue_place
 from mtl.tasks.in_words import counted, first_line
 

@@ -37,8 +37,7 @@ from mtl.runs.compare.setups import (
     setups_of,
     without_repeats,
 )
-from mtl.runs.folder.content import Content
-from mtl.runs.folder.run import Run, is_probed_encoder
+from mtl.runs.folder.run import Content, Run, is_probed_encoder
 from mtl.tasks.catalogue import in_order_of_catalogue
 from mtl.tasks.in_words import counted, first_line
 

@@ -27,8 +27,7 @@ from mtl.config.keys import within
 from mtl.config.schema import SPLITS, Files
 from mtl.errors import InputError
 from mtl.features import added
-from mtl.runs.folder.content import Content, digest_of, place_now
-from mtl.runs.folder.run import Run, derivation_in
+from mtl.runs.folder.run import Content, Run, derivation_in, digest_of, place_now
 from mtl.tasks.catalogue import in_order_of_catalogue
 
 

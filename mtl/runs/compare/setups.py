@@ -24,8 +24,7 @@ from mtl.runs.compare.settings import (
     settings_of_run,
     sizes_told_apart,
 )
-from mtl.runs.folder.content import Content
-from mtl.runs.folder.run import Run
+from mtl.runs.folder.run import Content, Run
 from mtl.tasks.catalogue import in_order_of_catalogue
 
 Variant = tuple[str, ...]

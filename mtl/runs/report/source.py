@@ -15,7 +15,7 @@ from mtl.probes.appearance import Appearance
 from mtl.runs.compare.comparable import RunWithSetup
 from mtl.runs.figures.drawn import FigureWithTables
 from mtl.runs.figures.table import draw, evidence
-from mtl.runs.folder.wandb_additions import report_config
+from mtl.runs.folder.wandb_view import report_config
 
 if TYPE_CHECKING:
     import polars as pl

@@ -30,7 +30,7 @@ from mtl.probes.tables import table_files as tables
 from mtl.probes.tables.table_files import About
 from mtl.runs.figures.drawn import FigureWithTables, save
 from mtl.runs.figures.table import FIGURES, evidence, page_parts
-from mtl.runs.folder.wandb_additions import log_report
+from mtl.runs.folder.wandb_view import log_report
 from mtl.runs.report.gather import gather
 from mtl.runs.report.source import Draw, ReportSource, source_of
 from mtl.tasks.catalogue import in_order_of_catalogue

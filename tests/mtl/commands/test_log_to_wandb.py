@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from mtl.commands.main import main
 from mtl.errors import InputError
-from mtl.runs.folder import wandb_additions
+from mtl.runs.folder import wandb_view
 from mtl.runs.folder.run import Run
 from tests.mtl.wandb_log import logs
 
@@ -51,7 +51,7 @@ def added(monkeypatch) -> list[tuple[Path, str, Any]]:
         found.extend((run.folder, key, value) for key, value in values.items())
         return "logged"
 
-    monkeypatch.setattr(wandb_additions, "_add", add)
+    monkeypatch.setattr(wandb_view, "_add", add)
     return found
 
 
@@ -94,9 +94,9 @@ def test_additions_stand_below_the_rows_of_training(trained, tmp_path, monkeypat
     shutil.copytree(trained, folder)
     table, figure = pl.DataFrame({"head": ["L0H0"], "value": [0.5]}), Figure((2, 1))
     figure.subplots().plot([1, 2])
-    [run] = wandb_additions.runs_in_wandb([folder])
+    [run] = wandb_view.runs_in_wandb([folder])
     for number in (1, 2):
-        [line] = wandb_additions.add_to_wandb([run], {"tables/t": table, "figures/t": figure})
+        [line] = wandb_view.add_to_wandb([run], {"tables/t": table, "figures/t": figure})
         assert line == "logged to W&B run an-id: tables/t, figures/t"
         assert run.status()["wandb_additions"]["rows"] == number
     first, second = logs(folder)
@@ -134,7 +134,7 @@ def test_a_run_without_wandb_run_is_refused_first(trained, tmp_path, capsys) -> 
         json.dumps({key: value for key, value in status.items() if key != "wandb_id"})
     )
     with pytest.raises(InputError, match="has no W&B run"):
-        wandb_additions.runs_in_wandb([tmp_path / "run"])
+        wandb_view.runs_in_wandb([tmp_path / "run"])
     for command in ("importance RUN", "figure grey RUN --out=RUN.pdf", "probe RUN", "report ROOT"):
         words = command.replace("RUN", str(tmp_path / "run")).replace("ROOT", str(tmp_path)).split()
         assert main([*words, "--log"]) == 2

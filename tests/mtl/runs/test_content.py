@@ -12,8 +12,7 @@ from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.runs.compare.settings import check_encoders, encoder_of
 from mtl.runs.figures.table import draw
-from mtl.runs.folder.content import files_of_encoder
-from mtl.runs.folder.run import Run
+from mtl.runs.folder.run import Run, files_of_encoder
 from mtl.runs.report.gather import gather
 from tests.mtl.studies import Study
 

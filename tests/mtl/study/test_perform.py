@@ -19,7 +19,7 @@ from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.probes.measures.groups import GROUPS
 from mtl.probes.tables import heads_table
-from mtl.runs.folder.content import version
+from mtl.runs.folder.run import version
 from mtl.study import perform as module
 from mtl.study.config import ProbesConfig
 from mtl.study.jobs import Job, JobProgress, StudyFolder

@@ -17,7 +17,7 @@ from mtl.config.schema import TrainConfig, WandbConfig
 from mtl.probes.tables import heads_table as table
 from mtl.probes.tables import label_scores
 from mtl.runs.folder.run import Run
-from mtl.runs.folder.wandb_additions import log_probes
+from mtl.runs.folder.wandb_view import log_probes
 from mtl.study.config import StudyConfig
 from mtl.study.report import StudySource
 from tests.mtl.studies import Study
@@ -62,7 +62,7 @@ def test_what_is_logged_is_of_the_tasks_that_a_run_was_trained_on_beside_chance(
     """A study probes every run for all of its tasks."""
     run, heads = probed(tmp_path)
     view = Mock()
-    monkeypatch.setattr("mtl.runs.folder.wandb_additions.view_of", lambda config, run: view)
+    monkeypatch.setattr("mtl.runs.folder.wandb_view.view_of", lambda config, run: view)
     log_probes(TrainConfig(name="run", tasks=("pos",), wandb=OFFLINE), run, heads)
     summary = {key: value for call in view.summarise.call_args_list for key, value in call.args[0].items()}
     [mean] = label_scores.weighted_means(label_scores.best_heads(heads.filter(task="pos"))).rows(named=True)
