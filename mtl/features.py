@@ -271,7 +271,7 @@ class Feature:
     an accelerator and a precision to an `Annotator` (`mtl.models.opened.annotator_at`)."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """By the name of a file that its folders have: the function from such a folder to what the report of its
-    runs takes from there (`ReportSource` of `mtl.runs.report.source`)."""
+    runs takes from there (`ReportSource` of `mtl.runs.report.gather`)."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Tasks: the kind and settings of a task of this name, as `tasks: {NAME: …}` would give them."""
     tasks: Mapping[str, str] = field(default_factory=dict)

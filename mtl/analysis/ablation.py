@@ -42,13 +42,8 @@ from mtl.probes.tables import heads_table
 from mtl.tasks.decoders.steps import copied, in_step, steps_of
 from mtl.tasks.sentence import Sentence
 
-
 Kind = Literal["head", "all_but_one", "layer"]
-
-
 By = Literal["zero", "mean"]
-
-
 KINDS: tuple[Kind, ...] = ("head", "all_but_one", "layer")
 
 
@@ -249,12 +244,8 @@ def mean_outputs(
 
 BATCH_TOKENS = {"cpu": 256, "cuda": 2048}
 """By device, the padded subwords in a batch whose rows are copied; chosen by measurements on MiniLM."""
-
-
 SAVED_EVERY = 30.0
 """Seconds between two saves of the counts so far."""
-
-
 COUNTS: Mapping[str, Any] = {
     "batch": pl.Int32,
     "task": pl.String,
@@ -264,8 +255,6 @@ COUNTS: Mapping[str, Any] = {
     "ablated": pl.List(pl.Float64),
 }
 """The table of the counts so far: a row per batch and task, with the arrays of `SentenceCounts` flattened."""
-
-
 MEASURE_OF_KIND = {"head": "ablation", "all_but_one": "ablation_all_but_one", "layer": "ablation_layer"}
 
 
@@ -360,14 +349,8 @@ def ablated(settings: Mapping[str, Any], inputs: InputCache) -> None:
 
 
 Scale = Float[Tensor, "site head"]
-
-
 Ablations = Float[Tensor, "copy site head"]
-
-
 Fill = Float[Tensor, "site head head_dim"]
-
-
 CountsByTask = dict[str, np.ndarray]
 """By task, the metric's counts per sentence, of shape (sentence, count)."""
 

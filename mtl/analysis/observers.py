@@ -1,4 +1,7 @@
-"""The observers that a run has by default: progress, pictures of masks, importance over time, loggers."""
+"""The observers that a run has by default: progress, pictures of masks, importance over time, and loggers.
+
+Loggers are W&B and those of Lightning: they get the run's updates, its evaluations, and what it keeps.
+"""
 
 from __future__ import annotations
 

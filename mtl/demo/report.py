@@ -24,7 +24,7 @@ from mtl.probes.report.page_part import (
 from mtl.probes.statistics.masks import Masks
 from mtl.runs.compare.comparable import RunWithSetup, with_setups
 from mtl.runs.folder.run import Run
-from mtl.runs.report.source import ReportSource
+from mtl.runs.report.gather import ReportSource
 from mtl.tasks.catalogue import catalogue_place
 
 

@@ -19,7 +19,7 @@ from mtl.errors import InputError
 from mtl.probes.report.data import ClaimingSetup, ReportData
 from mtl.runs.figures.table import FigureName, draw
 from mtl.runs.folder.wandb_view import log_report, wandb_mode
-from mtl.runs.report.source import Draw, ReportSource, of_evidence
+from mtl.runs.report.gather import Draw, ReportSource, of_evidence
 from mtl.study.config import KINDS, GridBlock, Masks, StudyConfig
 from mtl.study.grid import planned
 from mtl.study.jobs import Job, StudyFolder

@@ -21,7 +21,7 @@ from mtl.probes.report.page_part import PageData, PagePart, Section, ShownEviden
 from mtl.probes.tables.table_files import About, ColumnUnit, Units
 from mtl.runs.compare.comparable import RunWithSetup
 from mtl.runs.figures.drawn import FigureWithTables
-from mtl.runs.report.source import Draw, ReportSource
+from mtl.runs.report.gather import Draw, ReportSource
 from mtl.sweep.file import Parameter
 from mtl.sweep.folder import SweepFolder, trials_of
 from mtl.sweep.parallel_coordinates import Axis, parallel_coordinates

@@ -1,4 +1,7 @@
-"""Probe a run, or an encoder by name or folder, and write the values into heads.parquet."""
+"""Probe a run, or an encoder by name or folder, and write the values into heads.parquet.
+
+`probe_heads` works on an encoder in memory: records of what heads do, and what each is good at.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which runs a report is about: those with comparable masks and probes; notes on the others."""
+"""Which runs a report is about: those with comparable masks and probes; their masks; notes on the others."""
 
 from __future__ import annotations
 

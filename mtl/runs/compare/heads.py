@@ -1,4 +1,7 @@
-"""What is measured on the heads of several runs in one table, and which were measured alike."""
+"""What is measured on the heads of several runs in one table, and which were measured alike.
+
+What heads are worth is also read from tables that were written elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The scores of several runs, the learning curve of one, and scores against open heads."""
+"""The scores of several runs: in one table, against open heads, and two sets of runs on the same sentences.
+
+`history_of` is the learning curve of one run, and `compare_runs` the table of `mtl compare`.
+"""
 
 from __future__ import annotations
 

@@ -39,40 +39,39 @@ def evidence() -> Mapping[str, Evidence]:
     return added(lambda feature: feature.evidence)
 
 
-_MASKS = "mtl.runs.figures.masks"
-_MEASURED = "mtl.runs.figures.measured"
+_DRAWN = "mtl.runs.figures.drawn"
 
 _OWN = {
-    "rgb": FigureRow("overlap of three runs of a task, or of three tasks, as colours", f"{_MASKS}:rgb"),
-    "grey": FigureRow("overlap of all masks", f"{_MASKS}:grey"),
+    "rgb": FigureRow("overlap of three runs of a task, or of three tasks, as colours", f"{_DRAWN}:rgb"),
+    "grey": FigureRow("overlap of all masks", f"{_DRAWN}:grey"),
     "correlation": FigureRow(
-        "correlation of tasks' masks", f"{_MASKS}:draw_correlation", tables=("", "-overlap")
+        "correlation of tasks' masks", f"{_DRAWN}:draw_correlation", tables=("", "-overlap")
     ),
-    "gates": FigureRow("gates over the training of one run", f"{_MASKS}:draw_gates"),
-    "masks": FigureRow("masks of one run", f"{_MASKS}:final"),
-    "animation": FigureRow("masks over the training of one run, moving", animate=f"{_MASKS}:animate_masks"),
-    "labels": FigureRow("best head per label and regime, of probed runs of one task", f"{_MEASURED}:labels"),
-    "heatmap": FigureRow("heads by labels, of probed runs of one task and regime", f"{_MEASURED}:heatmap"),
+    "gates": FigureRow("gates over the training of one run", f"{_DRAWN}:draw_gates"),
+    "masks": FigureRow("masks of one run", f"{_DRAWN}:final"),
+    "animation": FigureRow("masks over the training of one run, moving", animate=f"{_DRAWN}:animate_masks"),
+    "labels": FigureRow("best head per label and regime, of probed runs of one task", f"{_DRAWN}:labels"),
+    "heatmap": FigureRow("heads by labels, of probed runs of one task and regime", f"{_DRAWN}:heatmap"),
     "map": FigureRow(
         "best label of every head in its cell, of probed runs of one task and regime",
-        f"{_MEASURED}:label_in_cells",
+        f"{_DRAWN}:label_in_cells",
     ),
     "layers": FigureRow(
         "accuracy by layer, a line for each label, of probed runs of one task and regime",
-        f"{_MEASURED}:by_layer",
+        f"{_DRAWN}:by_layer",
     ),
     "heads-kept": FigureRow(
-        "score against open heads", f"{_MEASURED}:against_open_heads", uses=("tasks", "split")
+        "score against open heads", f"{_DRAWN}:against_open_heads", uses=("tasks", "split")
     ),
-    "heads": FigureRow("a measure per head and task", f"{_MEASURED}:maps", uses=("tasks", "measure")),
-    "prediction": FigureRow("how well measures predict ablation", f"{_MEASURED}:predictions"),
+    "heads": FigureRow("a measure per head and task", f"{_DRAWN}:maps", uses=("tasks", "measure")),
+    "prediction": FigureRow("how well measures predict ablation", f"{_DRAWN}:predictions"),
     "agreement": FigureRow(
-        "correlation of a measure between seeds, tasks and tables", f"{_MEASURED}:agreements",
+        "correlation of a measure between seeds, tasks and tables", f"{_DRAWN}:agreements",
         uses=("tasks", "measure"),
     ),
     "importance-over-time": FigureRow(
-        "importance over the training of one run; as .gif or .webp moving", f"{_MEASURED}:draw_importance",
-        f"{_MEASURED}:animate_importance",
+        "importance over the training of one run; as .gif or .webp moving", f"{_DRAWN}:draw_importance",
+        f"{_DRAWN}:animate_importance",
     ),
 }  # fmt: skip
 FIGURES = in_order(

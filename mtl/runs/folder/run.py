@@ -1,4 +1,7 @@
-"""The folder of a training run on disk: its files, and whether it holds the run that is to be trained."""
+"""The folder of a training run on disk: its files, and whether it holds the run that is to be trained.
+
+What a run was given is identified by content and not by place, with the versions it was made with.
+"""
 
 from __future__ import annotations
 

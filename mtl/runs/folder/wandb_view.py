@@ -1,4 +1,8 @@
-"""A W&B run that shows the files of a folder; its failures do not harm what it shows."""
+"""A W&B run that shows the files of a folder, and what it gets after training; its failures do no harm there.
+
+After training, measures, figures and comparisons go into the runs that they are of, and reports into one of
+their own.
+"""
 
 from __future__ import annotations
 

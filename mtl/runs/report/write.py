@@ -31,8 +31,7 @@ from mtl.probes.tables.table_files import About
 from mtl.runs.figures.drawn import FigureWithTables, save
 from mtl.runs.figures.table import FIGURES, evidence, page_parts
 from mtl.runs.folder.wandb_view import log_report
-from mtl.runs.report.gather import gather
-from mtl.runs.report.source import Draw, ReportSource, source_of
+from mtl.runs.report.gather import Draw, ReportSource, gather, source_of
 from mtl.tasks.catalogue import in_order_of_catalogue
 from mtl.tasks.in_words import counted
 from mtl.workers.collector import without_collector

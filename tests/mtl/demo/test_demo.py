@@ -17,7 +17,7 @@ from mtl.corpora.folder import select_sentences
 from mtl.corpora.readers import read_sentences
 from mtl.demo.command import Demo
 from mtl.files import write_text
-from mtl.runs.report.source import source_of
+from mtl.runs.report.gather import source_of
 from mtl.runs.report.write import made_report
 
 PLACE = Path("mtl/demo")

@@ -15,8 +15,7 @@ from rich.console import Console
 
 from mtl.commands.report import report
 from mtl.probes.figures.style import render
-from mtl.runs.report.gather import gather
-from mtl.runs.report.source import ReportSource, source_of
+from mtl.runs.report.gather import ReportSource, gather, source_of
 from mtl.runs.report.write import write_report
 from mtl.sweep.folder import Outcome
 from mtl.sweep.parallel_coordinates import Axis, _heights, _marks, parallel_coordinates

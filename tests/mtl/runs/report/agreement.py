@@ -19,7 +19,7 @@ from mtl.probes.report.scores import number
 from mtl.probes.sites import by_name
 from mtl.probes.tables.table_files import in_print, undeclared
 from mtl.runs.figures.drawn import FigureWithTables
-from mtl.runs.report.source import source_of
+from mtl.runs.report.gather import source_of
 from mtl.runs.report.write import made_report, write_report
 from tests.mtl.runs.report.test_one_number import cells
 from tests.mtl.studies import SCORES

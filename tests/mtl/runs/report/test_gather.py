@@ -30,8 +30,7 @@ from mtl.probes.tables import heads_table
 from mtl.runs.compare.setups import setting_in_words, setups_of
 from mtl.runs.figures.drawn import FigureWithTables
 from mtl.runs.folder.run import Run
-from mtl.runs.report.gather import gather, training_facts
-from mtl.runs.report.source import ReportSource
+from mtl.runs.report.gather import ReportSource, gather, training_facts
 from mtl.runs.report.write import write_files
 from tests.conftest import undraw
 from tests.kit.absent import needs
