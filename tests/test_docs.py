@@ -30,8 +30,7 @@ from mtl.commands.command_table import COMMANDS
 from mtl.commands.help import arguments_of
 from mtl.commands.main import _command
 from mtl.config.parse import configuration_from, configured
-from mtl.corpora.formats.table import FORMATS
-from mtl.corpora.readers import read_sentences
+from mtl.corpora.readers import FORMATS, read_sentences
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.features import features

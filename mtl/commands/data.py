@@ -33,9 +33,8 @@ def _builder(name: str, what: str) -> Callable[..., None]:
         cache: Path = Path(".cache/ewt5"),
         overwrite: bool = False,
     ) -> None:
-        from mtl.corpora.ewt5.build import build_ewt
-        from mtl.corpora.ewt5.download import download_ewt5
-        from mtl.corpora.splits import refuse_existing
+        from mtl.corpora.ewt5.build import build_ewt, download_ewt5
+        from mtl.corpora.folder import refuse_existing
 
         if source is not None:
             refuse_unused(build, "is for downloads, and --source is read instead: leave it out", cache=cache)

@@ -157,8 +157,8 @@ def _sentences(corpus: Path | None, split: str) -> list[Sentence] | None:
     """The sentences of a split of a corpus, if one is given."""
     if corpus is None:
         return None
+    from mtl.corpora.folder import require_folder
     from mtl.corpora.readers import read_sentences
-    from mtl.corpora.splits import require_folder
 
     require_folder(corpus, f"--corpus={corpus}", "; check the path")
     return read_sentences(corpus / f"{split}.jsonl", "jsonl")

@@ -239,7 +239,7 @@ def _per_cent(weight: float) -> Text:
 
 def _text(text: str) -> Text:
     """A word for a terminal, without control characters, which a terminal would obey."""
-    from mtl.corpora.picture import visible
+    from mtl.corpora.annotated_text import visible
 
     return Text(visible(text))
 

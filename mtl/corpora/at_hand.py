@@ -14,8 +14,7 @@ from mtl.config.instances import can_be_named
 from mtl.config.schema import SPLITS
 from mtl.corpora.formats.columns import OF_SENTENCE
 from mtl.corpora.formats.lines import iterate_lines
-from mtl.corpora.formats.table import FORMATS, format_of
-from mtl.corpora.readers import files, folders_below, is_hidden, read_sentences
+from mtl.corpora.readers import FORMATS, files, folders_below, format_of, is_hidden, read_sentences
 from mtl.errors import InputError
 from mtl.tasks.catalogue import KINDS, SENTENCE_TASKS, STRUCTURED, TASKS, TEXTS, named_in
 from mtl.tasks.sentence import Sentence

@@ -12,9 +12,18 @@ from typing import Any
 from mtl.config.keys import shown_key
 from mtl.config.schema import SPLITS, CorpusConfig, Files, TrainConfig
 from mtl.corpora.checks import Seen, refuse_shared_files
-from mtl.corpora.formats.table import FORMATS, format_of, format_text
-from mtl.corpora.readers import files, iterate, merge, no_sentence, read_sentences, stream
-from mtl.corpora.splits import require_folder
+from mtl.corpora.folder import require_folder
+from mtl.corpora.readers import (
+    FORMATS,
+    files,
+    format_of,
+    format_text,
+    iterate,
+    merge,
+    no_sentence,
+    read_sentences,
+    stream,
+)
 from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.tasks.catalogue import TASKS

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from mtl.config.schema import Split
-from mtl.corpora.splits import refuse_existing, write_splits
+from mtl.corpora.folder import refuse_existing, write_splits
 from mtl.corpora.toy.grammar import (
     Clauses,
     Constituent,

@@ -12,7 +12,7 @@ from mtl.commands.main import main
 from mtl.config.parse import read_configuration
 from mtl.config.schema import TrainConfig
 from mtl.corpora.at_hand import _place
-from mtl.corpora.formats.table import FORMATS
+from mtl.corpora.readers import FORMATS
 from mtl.runs.folder.run_tables import read_measures
 
 CONLLU = """\

@@ -35,7 +35,7 @@ HEAVY = (
     "mtl.corpora.formats.jsonl.read_jsonl",
     "mtl.corpora.toy.corpus.toy_corpus",
     "mtl.corpora.ewt5.build.build_ewt",
-    "mtl.corpora.ewt5.download.manifest",
+    "mtl.corpora.ewt5.build.manifest",
     "mtl.models.inputs.InputCache.split",
     "mtl.runs.report.gather.gather",
     "mtl.runs.figures.table.draw",

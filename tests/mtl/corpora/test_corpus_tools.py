@@ -6,9 +6,8 @@ import io
 import pytest
 from rich.console import Console
 
-from mtl.corpora.folder import corpus_stats, draw_sentences, select_sentences, stats_table
+from mtl.corpora.folder import corpus_stats, draw_sentences, select_sentences, stats_table, write_splits
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
-from mtl.corpora.splits import write_splits
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
@@ -169,7 +168,7 @@ def test_a_set_of_splits_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         return "{}"
 
-    monkeypatch.setattr("mtl.corpora.splits.to_line", full_disk)
+    monkeypatch.setattr("mtl.corpora.folder.to_line", full_disk)
     with pytest.raises(OSError, match="No space left"):
         write_splits(tmp_path, {"train": [FULL, FULL], "dev": [BARE]})
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before

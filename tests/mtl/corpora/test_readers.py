@@ -14,8 +14,7 @@ import pytest
 from mtl.corpora.folder import convert_corpus
 from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.corpora.formats.lines import iterate_lines, no_text, read_lines
-from mtl.corpora.formats.table import FORMATS
-from mtl.corpora.readers import files, matching, read_sentences
+from mtl.corpora.readers import FORMATS, files, matching, read_sentences
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.sentence import Sentence

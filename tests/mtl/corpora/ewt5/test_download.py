@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mtl.corpora.ewt5.download import GITHUB, UPSTREAM, UpstreamFile, download_ewt5, git_blob_id, manifest
+from mtl.corpora.ewt5.build import GITHUB, UPSTREAM, UpstreamFile, download_ewt5, git_blob_id, manifest
 from mtl.errors import InputError
 
 CONTENT = {

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtl.corpora.ewt5.build import SPLITS, build_ewt, small_subset
-from mtl.corpora.ewt5.download import git_blob_id
+from mtl.corpora.ewt5.build import SPLITS, build_ewt, git_blob_id, small_subset
 from mtl.corpora.folder import corpus_stats
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.errors import InputError

@@ -16,8 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mtl.corpora.formats.table import FORMATS
-from mtl.corpora.readers import read_sentences
+from mtl.corpora.readers import FORMATS, read_sentences
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.sentence import Arc, Arcs, Frame, Graph, Sentence, Span

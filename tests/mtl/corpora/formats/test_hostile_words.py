@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mtl.corpora.formats.table import FORMATS
+from mtl.corpora.readers import FORMATS
 from tests.mtl.corpora.formats.hostile import UNREADABLE, WRITERS, run
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from mtl.corpora.folder import convert_corpus
 from mtl.corpora.formats.conllu import ATTACHED, NO_WORD
-from mtl.corpora.formats.table import FORMATS, format_of, format_text
-from mtl.corpora.readers import read_sentences
+from mtl.corpora.readers import FORMATS, format_of, format_text, read_sentences
 from mtl.errors import InputError
 from mtl.tasks.sentence import Span
 
