@@ -17,10 +17,9 @@ from mtl.config.parse import read_mapping
 from mtl.config.schema import BatchConfig
 from mtl.corpora import running_text
 from mtl.corpora.annotated_text import sentence_picture
-from mtl.corpora.formats.conllu import to_conllu
+from mtl.corpora.formats.dependencies import HEADER, to_conllu, to_sdp
 from mtl.corpora.formats.jsonl import to_line
 from mtl.corpora.formats.own_layers import DEPS
-from mtl.corpora.formats.sdp import HEADER, to_sdp
 from mtl.corpora.running_text import EMPTY, Record, Splitter, is_mostly_of_another_script, splitter_for
 from mtl.errors import InputError, did_you_mean
 from mtl.models.found import find_model

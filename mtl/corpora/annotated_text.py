@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree as Branch
 
-from mtl.corpora.formats.conllu import to_conllu
+from mtl.corpora.formats.dependencies import to_conllu
 from mtl.corpora.formats.jsonl import to_json
 from mtl.errors import InputError
 from mtl.tasks.catalogue import in_order_of_catalogue

@@ -17,12 +17,11 @@ from unicodedata import normalize
 from mtl.corpora.formats.columns import OF_SENTENCE, ROLE_OF_SENTENCE, read_label_columns
 from mtl.corpora.formats.columns import ROLES as LABEL_ROLES
 from mtl.corpora.formats.conll2003 import ROLES, are_numbers, read_conll2003
-from mtl.corpora.formats.conllu import read_conllu
+from mtl.corpora.formats.dependencies import SENSES, read_conllu, read_sdp
 from mtl.corpora.formats.glue import read_glue, unnamed_task
 from mtl.corpora.formats.json_entities import read_json_entities
 from mtl.corpora.formats.jsonl import iterate_jsonl
 from mtl.corpora.formats.own_layers import DEPS, is_spelled
-from mtl.corpora.formats.sdp import SENSES, read_sdp
 from mtl.corpora.formats.treebanks import (
     plain_word,
     read_brackets,

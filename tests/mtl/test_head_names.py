@@ -277,4 +277,4 @@ def test_names_are_made_in_one_module() -> None:
         for path in (root / package).rglob("*.py")
         if making.search(path.read_text())
     )
-    assert set(found) - {"mtl/corpora/formats/conllu.py"} == {"probes/sites.py"}
+    assert set(found) - {"mtl/corpora/formats/dependencies.py"} == {"probes/sites.py"}

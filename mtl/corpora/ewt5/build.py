@@ -25,7 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from mtl.config.schema import SPLITS
 from mtl.corpora.folder import sentence_stats, write_splits
 from mtl.corpora.formats.conll2003 import read_conll2003
-from mtl.corpora.formats.conllu import read_conllu
+from mtl.corpora.formats.dependencies import read_conllu
 from mtl.corpora.formats.own_layers import DEPS
 from mtl.corpora.formats.treebanks import (
     read_conll2012,

@@ -26,7 +26,7 @@ from mtl.corpora.formats.columns import (
     require_columns,
     sentence_id,
 )
-from mtl.corpora.formats.conllu import NO_WORD
+from mtl.corpora.formats.dependencies import NO_WORD
 from mtl.corpora.formats.lines import BLANKS, malformed
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence

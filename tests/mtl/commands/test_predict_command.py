@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from mtl.commands.main import main
-from mtl.corpora.formats.conllu import read_conllu
+from mtl.corpora.formats.dependencies import read_conllu
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.running_text import standard_input
 from mtl.corpora.toy.corpus import write_toy

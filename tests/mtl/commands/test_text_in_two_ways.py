@@ -16,7 +16,7 @@ import torch
 from hypothesis import example, given, settings
 
 from mtl.commands.main import main
-from mtl.corpora.formats.conllu import read_conllu
+from mtl.corpora.formats.dependencies import read_conllu
 from mtl.corpora.formats.jsonl import from_json, read_jsonl
 from mtl.corpora.toy.corpus import write_toy
 from mtl.models.joint import JointModel

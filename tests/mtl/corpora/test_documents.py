@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtl.corpora.folder import convert_corpus, corpus_stats, draw_sentences, select_sentences
-from mtl.corpora.formats.conllu import read_conllu, to_conllu
+from mtl.corpora.formats.dependencies import read_conllu, to_conllu
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.corpora.readers import merge, read_sentences
 from mtl.tasks.sentence import MadeUpId, Sentence

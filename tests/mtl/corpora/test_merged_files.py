@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.corpora.folder import convert_corpus
-from mtl.corpora.formats.conllu import read_conllu, to_conllu
+from mtl.corpora.formats.dependencies import read_conllu, to_conllu
 from mtl.corpora.formats.jsonl import read_jsonl, to_line
 from mtl.corpora.readers import merge, read_sentences
 from mtl.tasks.sentence import MadeUpId, Sentence, Span

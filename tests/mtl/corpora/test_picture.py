@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from mtl.corpora.annotated_text import sentence_picture
-from mtl.corpora.formats.conllu import to_conllu
+from mtl.corpora.formats.dependencies import to_conllu
 from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
 from mtl.tasks.tree import Tree
 from tests.mtl.corpora.sentences import LUNCH

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mtl.corpora.formats.conllu import read_conllu, to_conllu
+from mtl.corpora.formats.dependencies import HEADER, read_conllu, read_sdp, to_conllu, to_sdp
 from mtl.corpora.formats.jsonl import read_jsonl, to_line, write_jsonl
-from mtl.corpora.formats.sdp import HEADER, read_sdp, to_sdp
 from mtl.corpora.formats.treebanks import read_conll2005, to_props
 from mtl.errors import InputError
 from mtl.tasks.sentence import Arc, Arcs, Graph, Sentence

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mtl.corpora.formats.conllu import read_conllu
+from mtl.corpora.formats.dependencies import read_conllu
 from mtl.corpora.scorers import export_for_scorers
 from mtl.errors import InputError
 from mtl.tasks.catalogue import TASKS

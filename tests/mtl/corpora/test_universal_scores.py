@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mtl.corpora.formats.conllu import read_conllu
+from mtl.corpora.formats.dependencies import read_conllu
 from mtl.corpora.scorers import export_for_scorers
 from mtl.tasks.catalogue import KINDS
 from mtl.tasks.lemmas import RankedScripts, script

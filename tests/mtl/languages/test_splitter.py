@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mtl.corpora.annotated_text import offsets_of
-from mtl.corpora.formats.conllu import read_conllu, to_conllu
+from mtl.corpora.formats.dependencies import read_conllu, to_conllu
 from mtl.corpora.running_text import Splitter, splitter_for
 from mtl.errors import InputError
 from mtl.languages.splitter import splitter_of

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.commands.main import main
-from mtl.corpora.formats.conllu import read_conllu
+from mtl.corpora.formats.dependencies import read_conllu
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.formats.treebanks import read_brackets
 from mtl.errors import InputError

@@ -10,9 +10,8 @@ import pytest
 import yaml
 
 from mtl.commands.main import main
-from mtl.corpora.formats.conllu import read_conllu, to_conllu
+from mtl.corpora.formats.dependencies import read_conllu, read_sdp, to_conllu
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.corpora.formats.sdp import read_sdp
 from mtl.tasks.sentence import Arc, Graph, Sentence
 
 pytestmark = pytest.mark.slow

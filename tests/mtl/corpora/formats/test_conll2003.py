@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.corpora.formats.conll2003 import read_conll2003
-from mtl.corpora.formats.conllu import NO_WORD
+from mtl.corpora.formats.dependencies import NO_WORD
 from mtl.errors import InputError
 from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.tag_schemes import TagError, detect, entities_of_tags

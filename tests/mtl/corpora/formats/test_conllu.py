@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mtl.corpora.formats.conllu import (
+from mtl.corpora.formats.dependencies import (
     NO_BAR,
     NO_ENTITIES,
     NO_RELATION,

@@ -7,7 +7,7 @@ from pathlib import Path
 import nltk
 import pytest
 
-from mtl.corpora.formats.conllu import read_conllu
+from mtl.corpora.formats.dependencies import read_conllu
 from mtl.corpora.formats.head_rules import NO_RULE, arcs_from
 from mtl.corpora.formats.lines import fault
 from mtl.corpora.formats.treebanks import read_brackets, read_conll2012

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtl.corpora.formats.conllu import to_conllu
+from mtl.corpora.formats.dependencies import to_conllu
 from mtl.corpora.formats.jsonl import read_jsonl, to_line, write_jsonl
 from mtl.corpora.formats.treebanks import to_brackets, to_props
 from mtl.corpora.readers import read_sentences

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtl.corpora.folder import convert_corpus
-from mtl.corpora.formats.conllu import ATTACHED, NO_WORD
+from mtl.corpora.formats.dependencies import ATTACHED, NO_WORD
 from mtl.corpora.readers import FORMATS, format_of, format_text, read_sentences
 from mtl.errors import InputError
 from mtl.tasks.sentence import Span

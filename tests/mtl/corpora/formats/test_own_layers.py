@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mtl.corpora.annotated_text import sentence_picture
-from mtl.corpora.formats.conllu import read_conllu, to_conllu
+from mtl.corpora.formats.dependencies import read_conllu, to_conllu
 from mtl.corpora.formats.jsonl import read_jsonl, to_line
 from mtl.corpora.formats.own_layers import EMPTY, NO_WAY, NodeArc, collapsed, without_way
 from mtl.corpora.scorers import Exported, export_for_scorers

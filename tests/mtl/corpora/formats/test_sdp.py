@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mtl.corpora.formats.conllu import read_conllu, to_conllu
-from mtl.corpora.formats.sdp import read_sdp, to_sdp
+from mtl.corpora.formats.dependencies import read_conllu, read_sdp, to_conllu, to_sdp
 from mtl.errors import InputError
 from mtl.tasks.sentence import Arc, Graph, Sentence
 
