@@ -105,7 +105,7 @@ def ablate(
     result = measure_ablation(
         trained, chosen, by=by, masks=masks, draws=draws, seed=seed, progress=sentence_progress
     )
-    _show(trained, result, draws, console)
+    _show_ablation(trained, result, draws, console)
     if by_hand is None:
         console.print(f"wrote {trained.table}", highlight=False, soft_wrap=True)
     if json_out is not None:
@@ -142,7 +142,7 @@ def _closed_by_hand(
     return Ablation("chosen", frozenset(closed))
 
 
-def _show(trained: TrainedRun, result: AblationResult, draws: int, console: Console) -> None:
+def _show_ablation(trained: TrainedRun, result: AblationResult, draws: int, console: Console) -> None:
     for name, lost in result.losses.items():
         metric = f"{name}: {trained.tasks[name].score} {lost.score:.2f}"
         for kind in dict.fromkeys(ablation.kind for ablation in result.chosen):

@@ -17,7 +17,7 @@ from mtl.config.parse import read_mapping
 from mtl.config.schema import BatchConfig
 from mtl.corpora import running_text
 from mtl.corpora.annotated_text import sentence_picture
-from mtl.corpora.formats.dependencies import HEADER, to_conllu, to_sdp
+from mtl.corpora.formats.dependencies import SDP_HEADER, to_conllu, to_sdp
 from mtl.corpora.formats.jsonl import to_line
 from mtl.corpora.formats.own_layers import DEPS
 from mtl.corpora.running_text import EMPTY, Record, Splitter, is_mostly_of_another_script, splitter_for
@@ -194,7 +194,7 @@ class _Window:
             hints,
         )
         written = "".join(_written(record, self.output) for record in records)
-        return (f"{HEADER}\n{written}" if first == 1 and self.output == "sdp" else written), counts
+        return (f"{SDP_HEADER}\n{written}" if first == 1 and self.output == "sdp" else written), counts
 
 
 def _splitter(input: Input, language: str) -> Splitter:

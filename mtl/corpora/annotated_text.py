@@ -1,4 +1,7 @@
-"""An annotated text: sentences with the places of their words, and forms that other programs read."""
+"""An annotated text: sentences with the places of their words, and forms that other programs read.
+
+`sentence_picture` draws an annotated sentence as text for a terminal.
+"""
 
 from __future__ import annotations
 

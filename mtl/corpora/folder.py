@@ -1,4 +1,8 @@
-"""A corpus in one folder of JSON lines: converted from any format, a subset selected, counted."""
+"""A corpus in one folder of JSON lines, one file per split.
+
+Its splits are written, all replaced together. A corpus of any format is converted into such a folder, a
+subset selected, and what is in it counted.
+"""
 
 from __future__ import annotations
 

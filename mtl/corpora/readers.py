@@ -1,4 +1,7 @@
-"""Reading the sentences of files, folders and globs in their format; joining those of several sources."""
+"""Reading the sentences of files, folders and globs in their format; joining those of several sources.
+
+`FORMATS` are the formats by name, to which features add theirs.
+"""
 
 from __future__ import annotations
 

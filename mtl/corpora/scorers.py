@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mtl.corpora.formats.columns import cell, rows_as_text
-from mtl.corpora.formats.dependencies import HEADER, SENSES, in_sdp, to_conllu, to_sdp
+from mtl.corpora.formats.dependencies import SDP_HEADER, SENSES, in_sdp, to_conllu, to_sdp
 from mtl.corpora.formats.own_layers import ARCS_MADE_UP, DEPS
 from mtl.corpora.formats.treebanks import IN_BRACKETS, to_brackets, to_props
 from mtl.errors import InputError
@@ -128,7 +128,7 @@ def _semantic(
     texts = {
         f"{name}.sdp": [to_sdp(pair[side]) for pair in given] for side, name in enumerate(("gold", "pred"))
     }
-    return {suffix: [f"{HEADER}\n", *of_file] if of_file else [] for suffix, of_file in texts.items()}
+    return {suffix: [f"{SDP_HEADER}\n", *of_file] if of_file else [] for suffix, of_file in texts.items()}
 
 
 def _universal(

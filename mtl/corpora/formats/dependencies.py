@@ -1,7 +1,12 @@
-"""CoNLL-U: lemmas, tags, features, and basic and enhanced dependencies.
+"""Files of dependencies: CoNLL-U, and the semantic dependencies of SemEval.
 
-The format is defined at https://universaldependencies.org/format.html. Other layers are read from what this
-program wrote (`own_layers`).
+CoNLL-U (https://universaldependencies.org/format.html) has lemmas, tags, features, and basic and enhanced
+dependencies. Other layers are read from what this program wrote (`own_layers`).
+
+Files of SemEval 2014 (task 8) and 2015 (task 18) have graphs in columns, `.sdp`. A file of 2015 begins with
+the line `#SDP 2015` and has a column more, FRAME. A sentence is a comment with its number and a row for each
+word: number, form, lemma, tag, TOP and PRED (`+` or `-`), in 2015 FRAME, and a column for each word whose
+PRED is `+`, in their order, with the labels of its arguments (`_`: none).
 """
 
 from __future__ import annotations
@@ -429,7 +434,7 @@ def to_conllu(sentence: Sentence, empty_nodes: bool = True) -> str:
     return rows_as_text([*comments, *map("\t".join, rows)])
 
 
-HEADER = "#SDP 2015"
+SDP_HEADER = "#SDP 2015"
 """The first line of a file of 2015."""
 SENSES = "senses"
 """The layer with the column FRAME: the sense of each word, `_` for none."""
@@ -452,12 +457,12 @@ def read_sdp(path: Path) -> list[Sentence]:
     """
     blocks = list(read_blocks(path, _SDP_SYNTAX))
     first = next((line for line in read_lines(path) if line.strip()), "")
-    framed = first.startswith(HEADER) or (bool(blocks) and _has_frames(blocks))
+    framed = first.startswith(SDP_HEADER) or (bool(blocks) and _has_frames(blocks))
     return [_sdp_sentence(path, block, framed) for block in blocks]
 
 
 def to_sdp(sentence: Sentence) -> str:
-    """The sentence in the columns of 2015, of a file whose first line is `HEADER`.
+    """The sentence in the columns of 2015, of a file whose first line is `SDP_HEADER`.
 
     What it does not have is `_`, and every arc from the root makes a top word. Raises `InputError` for a
     sentence without a graph, or with one that `in_sdp` refuses.
@@ -536,7 +541,7 @@ def _sdp_sentence(path: Path, block: SentenceRows, framed: bool) -> Sentence:
     return checked(path, block, sentence)
 
 
-_MAYBE_2015 = f" (a file of 2015 begins with the line {HEADER})"
+_MAYBE_2015 = f" (a file of 2015 begins with the line {SDP_HEADER})"
 
 
 def _sdp_id(path: Path, block: SentenceRows) -> str:

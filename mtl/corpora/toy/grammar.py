@@ -1,27 +1,172 @@
-"""The grammar of the generated corpus: derivations with their layers, noun phrases, verb forms, clauses."""
+"""The grammar of the generated corpus: words, derivations with their layers, noun phrases, verb forms."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import product, zip_longest
 from typing import Literal, NamedTuple
 
-from mtl.corpora.toy.lexicon import (
-    ADJECTIVES,
-    DAYS,
-    FREQUENCIES,
-    MANNERS,
-    NOUNS,
-    VERBS,
-    Kind,
-    Names,
-    Noun,
-    Verb,
-)
+from mtl.config.schema import Split
 from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
 from mtl.tasks.tree import Tree
+
+Kind = Literal["person", "org", "thing", "place"]
+
+
+@dataclass(frozen=True, slots=True)
+class Noun:
+    """A common noun; `group` and `fixed` decide where prepositional phrases near it attach."""
+
+    singular: str
+    plural: str
+    kind: Kind
+    group: int = 0
+    """'with NOUN' modifies a verb of the same group; beside other verbs, it modifies their object."""
+    fixed: bool = False
+    """A following 'near PLACE' modifies this noun; otherwise it modifies the verb."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb: its forms, its pattern (which arguments it takes) and the kinds of its subjects and objects."""
+
+    base: str
+    third: str
+    past: str
+    participle: str
+    gerund: str
+    pattern: str
+    group: int
+    subjects: frozenset[Kind]
+    objects: frozenset[Kind]
+
+    @property
+    def sense(self) -> str:
+        return f"{self.base}.01"
+
+
+_LETTERS: dict[str, Kind] = {"p": "person", "o": "org", "t": "thing", "l": "place"}
+
+# singular plural kind group(with) fixed(near)
+_NOUNS = """
+man men p 0 - | woman women p 0 - | student students p 0 - | doctor doctors p 0 - | farmer farmers p 0 -
+singer singers p 0 - | guard guards p 0 - | cook cooks p 0 - | judge judges p 0 -
+neighbour neighbours p 0 -
+company companies o 0 - | bank banks o 0 - | team teams o 0 - | agency agencies o 0 - | club clubs o 0 -
+dog dogs t 0 - | boat boats t 1 - | shop shops t 0 f | wall walls t 1 f | tree trees t 0 f
+house houses t 0 f | bridge bridges t 1 f | tower towers t 0 f
+saw saws t 1 - | watch watches t 0 - | light lights t 1 - | paint paints t 0 - | drawing drawings t 1 -
+telescope telescopes t 0 - | hammer hammers t 1 - | basket baskets t 0 - | rope ropes t 1 -
+brush brushes t 0 -
+lamp lamps t 1 - | garden gardens t 1 f | fence fences t 0 f | letter letters t 1 - | hat hats t 0 -
+park parks l 0 - | city cities l 0 - | village villages l 0 - | station stations l 0 -
+river rivers l 0 -
+walk walks t 1 - | run runs t 0 - | help helps t 1 - | cut cuts t 0 - | study studies t 1 -
+"""
+
+# base third past participle gerund pattern group subjects objects
+_VERBS = """
+see sees saw seen seeing trans 0 p pt | watch watches watched watched watching trans 0 p pt
+paint paints painted painted painting trans 0 p t | clean cleans cleaned cleaned cleaning trans 0 p t
+follow follows followed followed following trans 0 p pt | break breaks broke broken breaking trans 0 p t
+find finds found found finding trans 1 po pt | carry carries carried carried carrying trans 1 p t
+draw draws drew drawn drawing trans 1 p pt | push pushes pushed pushed pushing trans 1 p pt
+help helps helped helped helping trans 1 po po | cut cuts cut cut cutting trans 1 p t
+study studies studied studied studying trans 1 p t | light lights lit lit lighting trans 0 p t
+acquire acquires acquired acquired acquiring trans 0 o o | sue sues sued sued suing trans 1 o o
+hire hires hired hired hiring trans 1 o p | judge judges judged judged judging trans 0 p p
+guard guards guarded guarded guarding trans 1 p t | cook cooks cooked cooked cooking agent 0 p -
+sleep sleeps slept slept sleeping agent 0 p - | laugh laughs laughed laughed laughing agent 0 p -
+run runs ran run running agent 1 p - | walk walks walked walked walking agent 1 p -
+wait waits waited waited waiting agent 0 p - | dance dances danced danced dancing agent 1 p -
+vanish vanishes vanished vanished vanishing theme 0 pt - | fall falls fell fallen falling theme 1 pt -
+collapse collapses collapsed collapsed collapsing theme 0 ot -
+arrive arrives arrived arrived arriving theme 1 p -
+shrink shrinks shrank shrunk shrinking theme 0 ot - | grow grows grew grown growing theme 1 ot -
+give gives gave given giving give 0 p p | send sends sent sent sending give 1 po p
+show shows showed shown showing give 1 p p | lend lends lent lent lending give 0 po p
+say says said said saying claim 0 po - | think thinks thought thought thinking claim 0 p -
+believe believes believed believed believing claim 1 p -
+announce announces announced announced announcing claim 0 o -
+know knows knew known knowing claim 1 p - | want wants wanted wanted wanting want 0 p -
+hope hopes hoped hoped hoping want 1 p - | plan plans planned planned planning want 0 p -
+persuade persuades persuaded persuaded persuading urge 0 p p
+order orders ordered ordered ordering urge 1 p p
+ask asks asked asked asking urge 0 p p | promise promises promised promised promising vow 0 p p
+pick picks picked picked picking up 1 p t | hold holds held held holding up 0 p t
+put puts put put putting up 1 p t
+"""
+
+ADJECTIVES = (
+    "old", "small", "red", "strange", "heavy", "quiet", "famous", "present", "light", "open", "clean",
+    "round", "wooden",
+)  # fmt: skip
+MANNERS = ("quickly", "slowly", "quietly", "carefully", "badly", "well")
+FREQUENCIES = ("often", "rarely", "never", "always")
+DAYS = ("Monday", "Tuesday", "Friday", "Sunday")
+_AMBIGUOUS = (
+    "Jordan", "Lincoln", "Houston", "Victoria", "Sydney", "Florence", "Chelsea", "Austin", "Carolina",
+    "Madison",
+)  # fmt: skip
+
+
+def _rows(text: str) -> list[list[str]]:
+    return [row.split() for line in text.strip().splitlines() for row in line.split("|")]
+
+
+def _kinds(letters: str) -> frozenset[Kind]:
+    return frozenset(_LETTERS[letter] for letter in letters if letter != "-")
+
+
+NOUNS = tuple(
+    Noun(singular, plural, _LETTERS[kind], int(group), fixed == "f")
+    for singular, plural, kind, group, fixed in _rows(_NOUNS)
+)
+VERBS = tuple(
+    Verb(base, third, past, participle, gerund, pattern, int(group), _kinds(subjects), _kinds(objects))
+    for base, third, past, participle, gerund, pattern, group, subjects, objects in _rows(_VERBS)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The proper names of a split; `person` has first names only."""
+
+    person: tuple[str, ...]
+    surname: tuple[str, ...]
+    org: tuple[str, ...]
+    place: tuple[str, ...]
+
+
+def known_names() -> Names:
+    """The names that every split uses; some are names of both people and places."""
+    person, surname, org, place = (_invented(kind, 0, 40) for kind in range(4))
+    return Names(person + _AMBIGUOUS, surname + _AMBIGUOUS, org, place + _AMBIGUOUS)
+
+
+def new_names(split: Split) -> Names:
+    """The names that only this split uses; `train` has none, and gets the known names."""
+    if split == "train":
+        return known_names()
+    start = {"dev": 40, "test": 80}[split]
+    return Names(*(_invented(kind, start, start + 40) for kind in range(4)))
+
+
+def _invented(kind: int, start: int, end: int) -> tuple[str, ...]:
+    """Names whose form does not reveal their kind: one shuffled list, dealt out in turn."""
+    forms = [
+        "".join(parts)
+        for parts in product(("Ba", "Do", "Ke", "Li", "Mo", "Ra", "Su", "Ve"), _SYLLABLES, _ENDS)
+    ]
+    random.Random(0).shuffle(forms)
+    return tuple(forms[kind::4][start:end])
+
+
+_SYLLABLES = ("l", "nd", "rm", "st", "v", "tt", "gr", "b")
+_ENDS = ("a", "en", "is", "on", "er", "o", "ia", "ow", "ett", "ick")
+
 
 UPOS = {
     "CC": "CCONJ", "CD": "NUM", "DT": "DET", "IN": "ADP", "JJ": "ADJ", "MD": "AUX", "NN": "NOUN",
@@ -344,250 +489,3 @@ def copular(rng: random.Random, subject: Constituent) -> tuple[Constituent, Pred
     predication = Predication(be, "be.01", [("ARG1", subject), ("ARG2", quality)])
     predication.arguments += [("ARGM-NEG", part) for part in negation]
     return phrase("VP", "root", be, *negation, quality, head=-1), predication
-
-
-_SUBORDINATORS = (("because", "ARGM-CAU"), ("while", "ARGM-TMP"), ("before", "ARGM-TMP"), ("if", "ARGM-ADV"))
-
-
-class Filler(NamedTuple):
-    """A phrase that fills an argument's role; the prefix of the role is 'R-' for a relative pronoun."""
-
-    prefix: str
-    part: Constituent
-
-
-class VerbPhrase(NamedTuple):
-    """A verb phrase, and what its main verb predicates."""
-
-    part: Constituent
-    predication: Predication
-    fronted: tuple[Constituent, ...] = ()
-    """The auxiliary that a question puts before its subject, if there is one."""
-
-
-class Clauses:
-    """Draws clauses, and collects what they predicate in `predications`."""
-
-    def __init__(self, rng: random.Random, nominals: Nominals) -> None:
-        self.rng = rng
-        self.nominals = nominals
-        self.verbs = Verbs(rng)
-        self.predications: list[Predication] = []
-
-    def noun_phrase(self, kind: Kind, relation: str, depth: int) -> Constituent:
-        """A noun phrase, perhaps coordinated or modified."""
-        draw = self.rng.random()
-        if draw < 0.12:
-            first, second = self._noun(kind, relation), self._noun(kind, "conj")
-            pair = [first, word(self.rng.choice(("and", "or")), "CC", "cc"), second]
-            if self.rng.random() < 0.3:
-                pair[1:1] = [word(",", ",", "punct"), self._noun(kind, "conj")]
-            for part in pair:
-                part.to_next = part.label in ("CC", ",")
-            return phrase("NP", relation, *pair, plural=True)
-        if depth > 0 and draw < 0.3:
-            antecedent, _ = self.nominals.common(kind, relation)
-            clause = self.relative(antecedent, kind, depth - 1)
-            return phrase("NP", relation, antecedent, clause, plural=antecedent.plural)
-        return self._plain(kind, relation)
-
-    def clause(self, depth: int, front: bool = False) -> tuple[list[Constituent], VerbPhrase]:
-        """The parts of a finite clause (the verb phrase last), and its verb phrase."""
-        if self.rng.random() < 0.1:
-            subject = self._plain(self.verbs.kind(), "nsubj")
-            part, predication = copular(self.rng, subject)
-            self.predications.append(predication)
-            return [subject, part], VerbPhrase(part, predication)
-        kind = self.verbs.kind()
-        choice = self.verbs.verb(kind, depth)
-        subject = self.noun_phrase(kind, choice.subject_relation, depth)
-        verb_phrase = self.verb_phrase(choice, [Filler("", subject)], "finite", subject.plural, depth)
-        parts = [subject, verb_phrase.part]
-        if front and self.rng.random() < 0.15:
-            time = self.nominals.time()
-            verb_phrase.predication.arguments.append(("ARGM-TMP", time))
-            parts = [time, word(",", ",", "punct"), *parts]
-        return parts, verb_phrase
-
-    def sentence_of(self, parts: Sequence[Constituent], relation: str) -> Constituent:
-        return phrase("S", relation, *parts, head=-1)
-
-    def relative(self, antecedent: Constituent, kind: Kind, depth: int) -> Constituent:
-        """A relative clause on its subject, or on its object with or without a relative pronoun."""
-        pronoun = ("who", "WP") if kind == "person" else ("which", "WDT")
-        if self.rng.random() < 0.5:
-            pronoun = ("that", "WDT")
-        if self.rng.random() < 0.5:
-            choice = self.verbs.taking(kind)
-            subject = self._plain(self.rng.choice(sorted(choice.verb.subjects)), "nsubj")
-            gap = phrase("WHNP", "obj", word(*pronoun, "obj"))
-            silent = self.rng.random() < 0.4
-            fillers = [Filler("", antecedent), *([] if silent else [Filler("R-", gap)])]
-            inner = self.verb_phrase(choice, [Filler("", subject)], "finite", subject.plural, depth, fillers)
-            clause = self.sentence_of([subject, inner.part], "acl:relcl")
-            return phrase("SBAR", "acl:relcl", *([clause] if silent else [gap, clause]), head=-1)
-        choice = self.verbs.verb(kind, depth)
-        gap = phrase("WHNP", choice.subject_relation, word(*pronoun, choice.subject_relation))
-        fillers = [Filler("", antecedent), Filler("R-", gap)]
-        inner = self.verb_phrase(choice, fillers, "finite", antecedent.plural, depth)
-        return phrase("SBAR", "acl:relcl", gap, phrase("S", "acl:relcl", inner.part), head=-1)
-
-    def verb_phrase(
-        self,
-        choice: VerbAndVoice,
-        subject: Sequence[Filler],
-        form: Form,
-        plural: bool,
-        depth: int,
-        gap: Sequence[Filler] = (),
-    ) -> VerbPhrase:
-        """A verb with its auxiliaries, complements and adjuncts; `gap`: what fills an absent object."""
-        auxiliaries, main = verb_forms(self.rng, choice, form, plural)
-        predication = Predication(main, choice.verb.sense, [])
-        self.predications.append(predication)
-        add = predication.arguments.append
-        for filler in subject:
-            add((filler.prefix + choice.subject_role, filler.part))
-        for filler in gap:
-            add((filler.prefix + "ARG1", filler.part))
-        before: list[Constituent] = []
-        if self.rng.random() < 0.1:
-            often = self.rng.choice(FREQUENCIES)
-            before.append(phrase("ADVP", "advmod", word(often, "RB", "advmod")))
-            add(("ARGM-NEG" if often == "never" else "ARGM-TMP", before[0]))
-        after = self._complements(choice, predication, subject, depth, bool(gap))
-        if not any(part.label in ("S", "SBAR") for sibling in after for part in sibling.walk()):
-            # An adjunct after a clause could belong to either verb.
-            after += self._adjuncts(predication, depth)
-        part = phrase("VP", "root", *before, main, *after, head=len(before))
-        fronted: tuple[Constituent, ...] = ()
-        for number in reversed(range(len(auxiliaries))):
-            auxiliary = auxiliaries[number]
-            if auxiliary.label == "MD":
-                add(("ARGM-MOD", auxiliary))
-            elif auxiliary.label != "TO":
-                lemma = {"h": "have.01", "d": "do.01"}.get(auxiliary.word[0], "be.03")
-                self.predications.append(Predication(auxiliary, lemma, []))
-            negated = (
-                number == 0 and form == "finite" and (auxiliary.word == "did" or self.rng.random() < 0.2)
-            )
-            negation = [word(self.rng.choice(("not", "n't")), "RB", "advmod", "PART")] if negated else []
-            for not_ in negation:
-                add(("ARGM-NEG", not_))
-            if number == 0 and form == "question":
-                fronted = (auxiliary,)
-            else:
-                part = phrase("VP", "root", auxiliary, *negation, part, head=-1)
-        return VerbPhrase(part, predication, fronted)
-
-    def _complements(
-        self, choice: VerbAndVoice, predication: Predication, subject: Sequence[Filler], depth: int, gap: bool
-    ) -> list[Constituent]:
-        verb, rng, add = choice.verb, self.rng, predication.arguments.append
-        pattern = verb.pattern
-        if pattern in ("agent", "theme"):
-            return []
-        particle = (
-            [phrase("PRT", "compound:prt", word("up", "RP", "compound:prt"))] if pattern == "up" else []
-        )
-        if choice.passive:
-            after = list(particle)
-            if pattern == "give":
-                after.append(self.nominals.prepositional("to", self._plain("person", "obl")))
-                add(("ARG2", after[-1]))
-            if rng.random() < 0.5:
-                agent = self.nominals.prepositional(
-                    "by", self._plain(rng.choice(sorted(verb.subjects)), "obl:agent")
-                )
-                after.append(agent)
-                add(("ARG0", agent))
-            return after
-        if pattern in ("trans", "up"):
-            if gap:
-                return particle
-            after = self._object(verb, predication, depth)
-            return after[:1] + particle + after[1:] if rng.random() < 0.5 else particle + after
-        if pattern == "give":
-            thing, _ = self.nominals.common("thing", "obj")
-            if rng.random() < 0.5:
-                recipient = self._plain("person", "iobj")
-                after = [recipient, thing]
-            else:
-                recipient = self.nominals.prepositional("to", self._plain("person", "obl"))
-                after = [thing, recipient]
-            add(("ARG1", thing))
-            add(("ARG2", recipient))
-            return after
-        if pattern == "claim":
-            parts, _ = self.clause(depth - 1)
-            that = [word("that", "IN", "mark", "SCONJ")] if rng.random() < 0.6 else []
-            claim = phrase("SBAR", "ccomp", *that, self.sentence_of(parts, "ccomp"), head=-1)
-            add(("ARG1", claim))
-            return [claim]
-        # Control: the verb decides who does what is wanted, urged or vowed.
-        person = (
-            [self._plain("person", "iobj" if pattern == "vow" else "obj")]
-            if pattern in ("urge", "vow")
-            else []
-        )
-        controller = [Filler("", person[0])] if pattern == "urge" else [f for f in subject if f.prefix == ""]
-        inner = self.verb_phrase(self.verbs.active("person"), controller, "infinitive", False, depth - 1)
-        action = phrase("S", "xcomp", inner.part)
-        roles = {"want": ("ARG1",), "urge": ("ARG1", "ARG2"), "vow": ("ARG2", "ARG1")}[pattern]
-        for role, part in zip(roles, [*person, action], strict=True):
-            add((role, part))
-        return [*person, action]
-
-    def _object(self, verb: Verb, predication: Predication, depth: int) -> list[Constituent]:
-        """An object, perhaps before a prepositional phrase, whose attachment depends on the words alone."""
-        rng, add = self.rng, predication.arguments.append
-        kind: Kind = rng.choice(sorted(verb.objects))
-        draw = rng.random()
-        if draw < 0.4:
-            complement, after = self.noun_phrase(kind, "obj", depth), []
-        else:
-            base, noun = self.nominals.common(kind, "obj")
-            if draw < 0.75:
-                tool = rng.choice([noun for noun in NOUNS if noun.kind == "thing"])
-                inner, _ = self.nominals.common("thing", "obl", tool)
-                to_verb, role = tool.group == verb.group, "ARGM-MNR"
-                modifier = self.nominals.prepositional("with", inner)
-            else:
-                to_verb, role = not noun.fixed, "ARGM-LOC"
-                modifier = self.nominals.prepositional(
-                    rng.choice(("near", "in")), self._plain("place", "obl")
-                )
-            if to_verb:
-                add((role, modifier))
-                complement, after = base, [modifier]
-            else:
-                modifier.relation = "nmod"
-                complement, after = phrase("NP", "obj", base, modifier, plural=base.plural), []
-        add(("ARG1", complement))
-        return [complement, *after]
-
-    def _adjuncts(self, predication: Predication, depth: int) -> list[Constituent]:
-        rng, adjuncts = self.rng, []
-        if rng.random() < 0.12:
-            adjuncts.append(("ARGM-MNR", phrase("ADVP", "advmod", word(rng.choice(MANNERS), "RB", "advmod"))))
-        if rng.random() < 0.1:
-            # 'by' before a name could also mark the agent of a passive.
-            place = self._plain("place", "obl")
-            adjuncts.append(
-                ("ARGM-LOC", self.nominals.prepositional("outside" if place.entity else "by", place))
-            )
-        if rng.random() < 0.12:
-            adjuncts.append(("ARGM-TMP", self.nominals.time()))
-        if depth > 1 and rng.random() < 0.15:
-            form, role = rng.choice(_SUBORDINATORS)
-            parts, _ = self.clause(0)
-            mark = word(form, "IN", "mark", "SCONJ")
-            adjuncts.append((role, phrase("SBAR", "advcl", mark, self.sentence_of(parts, "advcl"), head=-1)))
-        predication.arguments.extend(adjuncts)
-        return [part for _, part in adjuncts]
-
-    def _noun(self, kind: Kind, relation: str) -> Constituent:
-        return self.nominals.any(kind, relation, pronouns=False)[0]
-
-    def _plain(self, kind: Kind, relation: str) -> Constituent:
-        return self.nominals.any(kind, relation)[0]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mtl.corpora.formats.dependencies import HEADER, read_conllu, read_sdp, to_conllu, to_sdp
+from mtl.corpora.formats.dependencies import SDP_HEADER, read_conllu, read_sdp, to_conllu, to_sdp
 from mtl.corpora.formats.jsonl import read_jsonl, to_line, write_jsonl
 from mtl.corpora.formats.treebanks import read_conll2005, to_props
 from mtl.errors import InputError
@@ -54,7 +54,7 @@ def test_sdp(folder: Path) -> None:
         written.append(Sentence(sentence.words, layers, id=sentence.id))
     assert graphs > 30
     path = folder / "a.sdp"
-    path.write_bytes(f"{HEADER}\n{''.join(map(to_sdp, written))}".encode())
+    path.write_bytes(f"{SDP_HEADER}\n{''.join(map(to_sdp, written))}".encode())
     for sentence, read in zip(written, read_sdp(path), strict=True):
         blank = ("_",) * len(sentence)
         empty = {name: None for name in ("tags", "lemmas") if sentence.layer(name) == blank}

@@ -7,7 +7,7 @@ import pytest
 
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.toy.corpus import toy_corpus, write_toy
-from mtl.corpora.toy.lexicon import NOUNS, VERBS, known_names, new_names
+from mtl.corpora.toy.grammar import NOUNS, VERBS, known_names, new_names
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.tree import Tree
 
