@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from mtl.analysis.ablation import Ablation
-from mtl.commands import ablate, measure
+from mtl.commands import measure
 from mtl.probes.figures.head_maps import head_label_heatmap, head_maps
 from mtl.probes.figures.history import gates_over_time, heads_over_time
 from mtl.probes.figures.labels_of_heads import label_map
@@ -184,7 +184,7 @@ def probed() -> pl.DataFrame:
 
 def closed(kind: str, heads: set[tuple[int, int]], *measured: int) -> str:
     tap = SimpleNamespace(sites=SITES, remaining=[range(HEADS)] * LAYERS)
-    return ablate._closed(Ablation(kind, frozenset(heads), *measured), tap)
+    return measure._closed(Ablation(kind, frozenset(heads), *measured), tap)
 
 
 def best(table: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
