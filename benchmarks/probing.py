@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 
 from benchmarks.throughput import in_turn, processor_seconds
-from mtl.analysis.probing.probe import ObservedCorpus, index_corpus, probe_heads, target_of
+from mtl.analysis.probe import ObservedCorpus, index_corpus, probe_heads, target_of
 from mtl.config.parse import configured
 from mtl.config.schema import TrainConfig
 from mtl.corpora.formats.jsonl import read_jsonl

@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.throughput import load, one_quiet_thread, processor_seconds, table_of
 from mtl.analysis.ablation import BATCH_TOKENS, Ablator, ablations
 from mtl.analysis.importance import task_importance
-from mtl.analysis.probing.probe import BATCH_TOKENS as OBSERVED_TOKENS
+from mtl.analysis.probe import BATCH_TOKENS as OBSERVED_TOKENS
 from mtl.config.schema import BatchConfig, TrainConfig
 from mtl.models.batches import Batch, BatchLoader, aligned_batches, examples
 from mtl.models.encoder import Encoder

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mtl.analysis.head_tables import HeadTable, lowest, plot_heads
     from mtl.analysis.plain import ablate_heads, head_importance
-    from mtl.analysis.probing.probe import probe_run as probe
-    from mtl.analysis.probing.show import plot_attention
+    from mtl.analysis.probe import probe_run as probe
+    from mtl.analysis.show import plot_attention
     from mtl.collaborative.sharing import collaborate
     from mtl.config.schema import CorpusConfig, TrainConfig
     from mtl.errors import InputError, RunError
@@ -85,8 +85,8 @@ _PLACES = {
     "observe_heads": "mtl.patterns.observe.observe_heads",
     "plot_patterns": "mtl.patterns.figures.plot_patterns",
     "plot_heads": "mtl.analysis.head_tables.plot_heads",
-    "plot_attention": "mtl.analysis.probing.show.plot_attention",
-    "probe": "mtl.analysis.probing.probe.probe_run",
+    "plot_attention": "mtl.analysis.show.plot_attention",
+    "probe": "mtl.analysis.probe.probe_run",
     "prune_heads": "mtl.heads.prune.prune_heads",
     "train": "mtl.training.train.train",
     "translate_lines": "mtl.translation.lines.translate_lines",

@@ -114,7 +114,7 @@ def measure_importance(
     import polars as pl
 
     from mtl.analysis.importance import task_importance
-    from mtl.analysis.probing.probe import BATCH_TOKENS
+    from mtl.analysis.probe import BATCH_TOKENS
 
     if steps < 0:
         raise InputError(f"steps={steps}: use 0 (no integrated gradients) or more")

@@ -190,7 +190,7 @@ def probe(
         revision: A branch, tag or commit of a model or an encoder on the hub.
         log: Also log the best heads and the means to the run's W&B run.
     """
-    from mtl.analysis.probing.probe import probe_run
+    from mtl.analysis.probe import probe_run
     from mtl.commands.common import corpus_in_folder, print_left_out, runs_to_log, sentence_progress
     from mtl.files import write_text
     from mtl.probes.tables.label_scores import best_heads, markdown_summaries, weighted_means

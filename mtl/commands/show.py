@@ -17,7 +17,7 @@ from mtl.tasks.in_words import counted
 from mtl.tasks.task import Share, Some
 
 if TYPE_CHECKING:
-    from mtl.analysis.probing.show import Known, TitledSentences
+    from mtl.analysis.show import Known, TitledSentences
     from mtl.probes.attention_matrix import AttentionMatrix
     from mtl.probes.figures.attention import ShownAttention
 
@@ -83,7 +83,7 @@ def show(
         accelerator: Device; auto is a GPU if there is one.
         revision: A branch, tag or commit of a model or an encoder on the hub.
     """
-    from mtl.analysis.probing.show import OpenHead, TitledSentences, arc_examples, sentence_of
+    from mtl.analysis.show import OpenHead, TitledSentences, arc_examples, sentence_of
     from mtl.commands.common import corpus_in_folder, sentence_progress
 
     if sentence is None:

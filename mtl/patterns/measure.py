@@ -39,7 +39,7 @@ def measure_patterns(trained: TrainedRun, *, masks: bool = True, progress: Progr
     """
     import polars as pl
 
-    from mtl.analysis.probing.probe import readable_sources, single_sentences
+    from mtl.analysis.probe import readable_sources, single_sentences
 
     model = trained.model
     encoder = model.encoder.word_reader()
@@ -67,7 +67,7 @@ def pattern_rows(
     import polars as pl
     import torch
 
-    from mtl.analysis.probing.probe import ObservedCorpus
+    from mtl.analysis.probe import ObservedCorpus
     from mtl.probes.tables import heads_table
 
     scale = mask.head_scale

@@ -27,7 +27,7 @@ _ROLES = "mtl.probes.measures.attention:role_probes"
 
 _OWN = {
     "probes": MeasureGroup(
-        "mtl.analysis.probing.probe:probe_run",
+        "mtl.analysis.probe:probe_run",
         (
             Measure(
                 "attention", "arcs and arguments met by the most attended word", skill=True,
@@ -64,7 +64,7 @@ _OWN = {
         made_by="mtl probe RUN",
         settings=("corpus", "split", "centroids", "constituents", "final_special"),
         corpus="corpus",
-        by_settings="mtl.analysis.probing.probe:probed",
+        by_settings="mtl.analysis.probe:probed",
     ),
     "importance": MeasureGroup(
         "mtl.analysis.measuring:measure_importance",

@@ -255,7 +255,7 @@ def counts(folder: str) -> None:
     device = install()
     from mtl.analysis.ablation import Ablator, ablations
     from mtl.analysis.importance import task_importance
-    from mtl.analysis.probing.probe import index_corpus, probe_heads
+    from mtl.analysis.probe import index_corpus, probe_heads
     from mtl.corpora.formats.jsonl import read_jsonl
     from mtl.models.batches import collate, examples
     from mtl.models.head_scales import Mask

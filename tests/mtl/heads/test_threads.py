@@ -19,7 +19,7 @@ from transformers import BertForMaskedLM
 
 from mtl import ablate_heads, head_importance, head_scale
 from mtl.analysis.ablation import Ablator, ablations
-from mtl.analysis.probing.probe import ObservedCorpus
+from mtl.analysis.probe import ObservedCorpus
 from mtl.errors import InputError
 from mtl.heads.families import family_of
 from mtl.heads.replay import LayerReplay

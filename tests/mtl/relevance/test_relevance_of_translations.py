@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtl.analysis.probing.probe import probe_run
+from mtl.analysis.probe import probe_run
 from mtl.commands.main import main
 from mtl.config.schema import CorpusConfig
 from mtl.heads.attentions import attentions

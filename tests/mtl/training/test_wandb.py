@@ -309,7 +309,7 @@ def test_disabled_imports_nothing_of_wandb(few, tiny_encoder, tmp_path, monkeypa
 
 @pytest.mark.slow
 def test_training_and_studies_import_wandb_only_when_used():
-    modules = "mtl.training.train, mtl.analysis.probing.probe, mtl.study.perform, mtl.study.report"
+    modules = "mtl.training.train, mtl.analysis.probe, mtl.study.perform, mtl.study.report"
     script = f"import sys, {modules}; sys.exit('wandb' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 

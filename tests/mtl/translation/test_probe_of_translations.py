@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from mtl.analysis.probing.probe import index_corpus, probe_heads, probe_run
+from mtl.analysis.probe import index_corpus, probe_heads, probe_run
 from mtl.commands.main import main
 from mtl.config.schema import CorpusConfig
 from mtl.corpora.formats.jsonl import write_jsonl

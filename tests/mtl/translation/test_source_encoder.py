@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from mtl.analysis.probing.probe import ObservedCorpus
+from mtl.analysis.probe import ObservedCorpus
 from mtl.errors import InputError
 from mtl.heads.prune import prune_heads
 from mtl.probes.measures.probe import NOTHING, HeadRecords

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 import torch
 
-from mtl.analysis.probing.probe import index_corpus, probe_heads
+from mtl.analysis.probe import index_corpus, probe_heads
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.models.head_scales import Mask
 from mtl.probes.measures.examples import LENGTHS, ExampleProbe, kept_sentence_numbers

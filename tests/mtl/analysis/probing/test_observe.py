@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtl.analysis.probing.probe import ObservedCorpus, records, word_positions
+from mtl.analysis.probe import ObservedCorpus, records, word_positions
 from mtl.errors import InputError
 from mtl.heads.attentions import attentions
 from mtl.heads.prune import prune_heads

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 import torch
 
-from mtl.analysis.probing.probe import index_corpus, probe_heads, probe_run
+from mtl.analysis.probe import index_corpus, probe_heads, probe_run
 from mtl.commands.main import main
 from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl

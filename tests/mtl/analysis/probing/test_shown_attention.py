@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import mtl
-from mtl.analysis.probing.probe import ObservedCorpus, index_corpus, probe_heads
-from mtl.analysis.probing.show import HeadOnCorpus, OpenHead, Relation, attention_of, head_of
+from mtl.analysis.probe import ObservedCorpus, index_corpus, probe_heads
+from mtl.analysis.show import HeadOnCorpus, OpenHead, Relation, attention_of, head_of
 from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.errors import InputError

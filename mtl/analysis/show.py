@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from mtl.analysis.measuring import Progress, silent
-from mtl.analysis.probing.probe import (
+from mtl.analysis.probe import (
     ObservedCorpus,
     index_corpus,
     probed_tasks,

@@ -1,1 +1,0 @@
-"""What heads do on a corpus: probes of attention and of clustering."""
