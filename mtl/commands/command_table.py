@@ -44,7 +44,7 @@ _OWN = {
         "mtl.commands.data:stats", "count sentences, words and annotations", answers=True,
     ),
     "train": Command(
-        "mtl.commands.model:train_command",
+        "mtl.commands.train:train_command",
         "train a model, or resume training",
         takes="configuration",
         configuration="mtl.config.schema:TrainConfig",
@@ -57,7 +57,7 @@ _OWN = {
         several_processes=True,
     ),
     "evaluate": Command(
-        "mtl.commands.model:evaluate", "score a trained model", files=("json_out",), folders=("export",),
+        "mtl.commands.evaluate:evaluate", "score a trained model", files=("json_out",), folders=("export",),
         answers=True,
     ),
     "compare": Command(
@@ -70,7 +70,7 @@ _OWN = {
         listing="mtl.runs.figures.table:SUMMARIES",
         files=("out",),
     ),
-    "prune": Command("mtl.commands.model:prune", "cut closed heads out of a trained model", folders=("out",)),
+    "prune": Command("mtl.commands.prune:prune", "cut closed heads out of a trained model", folders=("out",)),
     "predict": Command(
         "mtl.commands.predict:predict", "annotate the text of a file, or of standard input", answers=True,
     ),

@@ -176,7 +176,7 @@ def _run(program: str, command: Command, words: Sequence[str]) -> int:
             if values[name] is not None:
                 check_folder_place(values[name])
         return int(function(**values) or 0)
-    from mtl.commands.model import words_of_agent
+    from mtl.commands.train import words_of_agent
 
     words = words_of_agent(words, os.environ)
     kind = get_type_hints(function)["config"]

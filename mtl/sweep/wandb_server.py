@@ -1,7 +1,7 @@
 """A sweep on W&B's server, whose trials W&B's own agent runs.
 
 For each trial, the agent runs the file's `command`, `mtl train`, in its own process, which recognises
-the agent by its environment (`mtl.commands.model.under_agent`).
+the agent by its environment (`mtl.commands.train.under_agent`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import transformers.models.bert.modeling_bert  # noqa: F401
 
 import mtl.analysis.observers
 import mtl.commands.main
-import mtl.commands.model
+import mtl.commands.train
 import mtl.runs.report.write
 import mtl.training.train  # noqa: F401
 from mtl.features import features

@@ -17,7 +17,7 @@ import torch
 from mtl.commands.command_table import COMMANDS
 from mtl.commands.help import parameters_of
 from mtl.commands.main import main
-from mtl.commands.model import print_run
+from mtl.commands.train import print_run
 from mtl.config.keys import hints_of
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.runs.folder.run import Run

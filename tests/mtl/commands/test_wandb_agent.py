@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from mtl.commands.model import under_agent, words_of_agent
+from mtl.commands.train import under_agent, words_of_agent
 from mtl.config.effective import plain
 from mtl.config.parse import as_yaml, configured
 from mtl.config.schema import TrainConfig, WandbConfig
