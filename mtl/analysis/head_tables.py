@@ -75,14 +75,22 @@ class HeadTable:
             if name is not None or column in rows.columns:
                 rows, value = _of(rows, column, name)
                 chosen.append(value)
-        self.title = ", ".join(filter(None, chosen)) or "loss by ablation"
+        self.title = ", ".join(filter(None, chosen)) or "score lost without the head"
         twice = rows.height - rows.n_unique([*KEYS])
         if twice:
             raise InputError(f"table: {twice} of its heads have several values: filter its rows first")
         self.values = rows.select(*KEYS, "value").sort("value", descending=True, maintain_order=True)
 
+    def __repr__(self) -> str:
+        """The heads by name, as lines."""
+        rows = [
+            f"{name:<8}{value:.4g}"
+            for name, value in with_names(self.values).select("name", "value").iter_rows()
+        ]
+        return "\n".join([self.title, *_few(rows, "… {} heads …")])
+
     def _repr_html_(self) -> str:
-        """The heads by name, as notebooks show them."""
+        """The same as notebooks show it."""
         named = with_names(self.values)
         most = max(map(abs, named["value"].to_list())) or 1.0
         rows = [
@@ -91,17 +99,21 @@ class HeadTable:
             f"background: {'#D55E00' if value >= 0 else '#0072B2'}'></div></td></tr>"
             for name, value in named.select("name", "value").iter_rows()
         ]
-        if len(rows) > 2 * _SHOWN:
-            between = f"<tr><td colspan='3'>… {len(rows) - 2 * _SHOWN} heads …</td></tr>"
-            rows = [*rows[:_SHOWN], between, *rows[-_SHOWN:]]
         head = f"<tr><th>head</th><th colspan='2'>{escape(self.title)}</th></tr>"
+        rows = _few(rows, "<tr><td colspan='3'>… {} heads …</td></tr>")
         return f"<table>{head}{''.join(rows)}</table>"
+
+
+def _few(rows: list[str], between: str) -> list[str]:
+    """The first and last rows, and between them how many others there are."""
+    left_out = len(rows) - 2 * _SHOWN
+    return rows if left_out <= 0 else [*rows[:_SHOWN], between.format(left_out), *rows[-_SHOWN:]]
 
 
 def _of(rows: pl.DataFrame, column: str, name: str | None) -> tuple[pl.DataFrame, str]:
     """The rows of one measure, task or label, and its name."""
     if column not in rows.columns:
-        raise InputError(f"{column}={short_text(name)}: the table has no {column}s")
+        raise InputError(f"{column}={short_text(name)}: the table has no column of {column}s: leave it out")
     names = rows[column].cast(pl.String).unique(maintain_order=True).drop_nulls().to_list()
     if name is None:
         preferred = [each for each in _PREFERRED if each in names] if column == "measure" else []

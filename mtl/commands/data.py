@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 
 from mtl.commands.common import print_table, refuse_unused
-from mtl.config.schema import BatchConfig
+from mtl.config.schema import SPLITS, BatchConfig
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
 from mtl.tasks.task import Count, Seed
@@ -39,9 +40,11 @@ def _builder(name: str, what: str) -> Callable[..., None]:
         if source is not None:
             refuse_unused(build, "is for downloads, and --source is read instead: leave it out", cache=cache)
         refuse_existing(out, overwrite)
-        provenance = build_ewt(source or download_ewt5(cache), out, name, subset == "small")
+        source = source or download_ewt5(cache)
+        print(f"reading {source}", file=sys.stderr)
+        provenance = build_ewt(source, out, name, subset == "small")
         _print_stats(provenance["counts"], out)
-        for line in _left_out(provenance):
+        for line in _left_out(provenance, ("dev", "test") if subset else SPLITS):
             print(line)
 
     build.__doc__ = f"""{what}
@@ -62,18 +65,18 @@ ewt10 = _builder(
 )
 
 
-def _left_out(provenance: Mapping[str, Any]) -> list[str]:
+def _left_out(provenance: Mapping[str, Any], splits: Sequence[str]) -> list[str]:
     """A line for each kind of annotation or input that did not pair, was dropped or is missing."""
     lines = [
         f"UD's {split}: {layer}: {counted(count, 'sentence')} not annotated: {reason}"
-        for split, layers in provenance["unpaired_counts"].items()
-        for layer, reasons in layers.items()
+        for split in splits
+        for layer, reasons in provenance["unpaired_counts"][split].items()
         for reason, count in reasons.items()
     ]
     lines += [
         f"UD's {split}: entities: {count:,} labelled {label} left out"
-        for split, labels in provenance["dropped_entities"].items()
-        for label, count in labels.items()
+        for split in splits
+        for label, count in provenance["dropped_entities"][split].items()
     ]
     for kind in ("inputs_not_as_pinned", "pinned_inputs_missing"):
         if provenance[kind]:

@@ -98,7 +98,7 @@ def serve(
     def ready(port: int) -> None:
         served = counted(len(chosen), "task")
         where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        print(f"serving {run} ({served}) on {where}: POST /annotate, GET /health, /metrics", flush=True)
+        print(f"serving {run} ({served}) on {where} (POST /annotate; GET /health, /metrics)", flush=True)
 
     about = {"name": run, "revision": revision, "mtl": version("mtl-heads"), **_origin(folder)}
     app = application(model, chosen, language, limits, batch_tokens, prepared, about=about)

@@ -71,6 +71,13 @@ class Evaluation(pl.Callback):
         self._seconds = 0.0
         self._since: float | None = None
 
+    def _time(self) -> str:
+        """That of the last epoch, and after the first one of all."""
+        seconds = self.seconds
+        if len(self.history) == 1:
+            return f"{seconds:.0f} s"
+        return f"{seconds - self.history[-2]['seconds']:.0f} s, {seconds:.0f} s in all"
+
     @property
     def seconds(self) -> float:
         """Seconds of training and evaluation so far, over all processes that worked on the run in turn."""
@@ -135,7 +142,7 @@ class Evaluation(pl.Callback):
             main = "  ".join(f"{name} {scores[name][task.score]:.1f}" for name, task in model.tasks.items())
             self.console.print(
                 f"epoch {epoch:>3}  loss {sum(losses.values()):.3f}  {main}  mean {mean:.2f}"
-                f"{' *' if better else ''}{open_heads_text(gates)}  [{self.seconds:.0f} s]",
+                f"{' *' if better else ''}{open_heads_text(gates)}  [{self._time()}]",
                 **PLAIN,
             )
             if gate_loss is not None and newly_chosen:

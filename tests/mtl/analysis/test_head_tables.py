@@ -45,7 +45,10 @@ def test_losses_by_ablation_are_taken() -> None:
     table = ablate_heads(tiny.model("bert"), [IDS], rows, draws=1)
     [first] = table.sort("loss").head(1).iter_rows(named=True)
     assert lowest(table, 1) == {first["layer"]: [first["head"]]}
-    assert HeadTable(table).title == "loss by ablation"
+    title, highest, *_ = repr(HeadTable(table)).splitlines()
+    assert title == "score lost without the head"
+    last = table.sort("loss").row(-1, named=True)
+    assert highest.split() == [f"L{last['layer']}H{last['head']}", f"{last['loss']:.4g}"]
 
 
 def test_nan_is_no_value(importance: pl.DataFrame) -> None:

@@ -111,7 +111,7 @@ def other_run(name: str, encoder: Path, base: Path) -> Path:
 
 def plain(name: str, printed: str) -> str:
     """What a command printed, without how long it took: a remark, or the last column of a table."""
-    printed = re.sub(r"\[\d+ s\]", "", printed)
+    printed = re.sub(r"\[\d+ s.*?\]", "", printed)
     return re.sub(r"(?m) +\d+\.\d │$", "", printed) if name == "collaborate" else printed
 
 
