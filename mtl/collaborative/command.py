@@ -186,7 +186,7 @@ def energy(
 
     from mtl.collaborative.energy import energy_rows
     from mtl.collaborative.energy import mixing as mixing_of
-    from mtl.collaborative.energy_table import components_needed
+    from mtl.collaborative.energy_table import components_needed, energy_curves
     from mtl.commands.common import check_table, write_table
     from mtl.errors import InputError
     from mtl.models.opened import open_target
@@ -214,7 +214,6 @@ def energy(
     if len(models) > 1:
         _compare(needed, console)
     if figure is not None:
-        from mtl.collaborative.figures import energy_curves
         from mtl.runs.figures.drawn import FigureWithTables, save
 
         save(FigureWithTables(energy_curves(table)), figure, tables=False)

@@ -27,7 +27,7 @@ FEATURE = Feature(
     figures={
         "energy": FigureRow(
             "variance that leading components of queries and keys capture, of tables that mtl energy wrote",
-            "mtl.collaborative.figures:captured",
+            "mtl.collaborative.energy_table:captured",
             uses=(),
         )
     },

@@ -17,8 +17,7 @@ from transformers import PreTrainedModel
 
 from mtl.collaborative import command
 from mtl.collaborative.energy import captured_variance, energy_rows, mixing
-from mtl.collaborative.energy_table import ENERGY, MATRICES, MIXING, components_needed
-from mtl.collaborative.figures import energy_curves
+from mtl.collaborative.energy_table import ENERGY, MATRICES, MIXING, components_needed, energy_curves
 from mtl.collaborative.sharing import collaborate
 from mtl.commands.main import main
 from mtl.errors import InputError
