@@ -19,9 +19,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from mtl.analysis.costs import alternate, encode, multiply_adds
-from mtl.collaborative.attention import CollaborativeAttention
+from mtl.collaborative.attention import CollaborativeAttention, QueryKey, query_key
 from mtl.collaborative.energy_table import ENERGY, MIXING
-from mtl.collaborative.query_key import QueryKey, query_key
 from mtl.errors import InputError
 from mtl.heads.attentions import Attention, attentions
 from mtl.heads.families import family_of

@@ -18,8 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
-from mtl.collaborative.attention import CollaborativeAttention
-from mtl.collaborative.query_key import query_bias, query_key
+from mtl.collaborative.attention import CollaborativeAttention, query_bias, query_key
 from mtl.errors import InputError
 from mtl.heads.arguments import function_of, seed_of, whole_number
 from mtl.heads.attentions import Attention, attentions, query_key_parameters

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from mtl import JointModel
+from mtl.collaborative.attention import QueryKey, query_key
 from mtl.collaborative.energy import captured_variance
-from mtl.collaborative.query_key import QueryKey, query_key
 from mtl.heads.attentions import attentions
 from mtl.heads.families import family_of
 

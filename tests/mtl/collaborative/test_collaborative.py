@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from transformers import BertForMaskedLM, BertModel
 
-from mtl.collaborative.attention import CollaborativeAttention
-from mtl.collaborative.query_key import query_bias, query_key
+from mtl.collaborative.attention import CollaborativeAttention, query_bias, query_key
 from mtl.collaborative.sharing import collaborate
 from mtl.errors import InputError
 from mtl.heads.attentions import attentions
