@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mtl.features import Command, Evidence, Feature, FigureRow, Keys, MeasureGroup
 
-_FIGURES = "mtl.curves.figures"
+_RUNS = "mtl.curves.runs"
 _PARTS = "mtl.curves.parts"
 _SCORED = ("tasks", "split")
 
@@ -35,39 +35,39 @@ FEATURE = Feature(
     },
     figures={
         "curve-roles": FigureRow(
-            "roles that survive along pruning curves", f"{_FIGURES}:draw_curve_roles", uses=_SCORED,
+            "roles that survive along pruning curves", f"{_RUNS}:draw_curve_roles", uses=_SCORED,
             after="curve",
         ),
         "curve-epochs": FigureRow(
             "pruning curves after epochs of the training (mtl curve --epoch=N)",
-            f"{_FIGURES}:draw_curve_epochs", uses=_SCORED, after="curve-time",
+            f"{_RUNS}:draw_curve_epochs", uses=_SCORED, after="curve-time",
         ),
         "curve-time": FigureRow(
-            "time per sentence of cut models along pruning curves", f"{_FIGURES}:draw_curve_times",
+            "time per sentence of cut models along pruning curves", f"{_RUNS}:draw_curve_times",
             after="curve-kinds",
         ),
     },
     evidence={
         "pruning-curves": Evidence(
             title="pruning curves",
-            table="mtl.curves.runs:points_of_report",
-            of_report="mtl.curves.runs:runs_of_figures",
+            table=f"{_RUNS}:points_of_report",
+            of_report=f"{_RUNS}:runs_of_figures",
             shown="mtl.probes.curves.report:shown_curves",
             tables=("pruning-curves.*", "pruning-kinds.*"),
             figures={
                 "curve": FigureRow(
                     "score against heads kept, of runs with pruning curves (mtl curve)",
-                    f"{_FIGURES}:draw_curves", uses=_SCORED, after="importance-over-time",
+                    f"{_RUNS}:draw_curves", uses=_SCORED, after="importance-over-time",
                 ),
                 "curve-kinds": FigureRow(
                     "heads of each kind of attention that are kept along pruning curves: which kind goes "
                     "first",
-                    f"{_FIGURES}:draw_curve_kinds", uses=_SCORED, after="curve-roles",
+                    f"{_RUNS}:draw_curve_kinds", uses=_SCORED, after="curve-roles",
                 ),
             },
         ),
         "pruning-kinds": Evidence(
-            title="kinds of attention along pruning curves", table="mtl.curves.runs:kinds_of_report"
+            title="kinds of attention along pruning curves", table=f"{_RUNS}:kinds_of_report"
         ),
     },
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Pruning curves of several runs, read from their folders."""
+"""Pruning curves of several runs, read from their folders, and figures of them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ import polars as pl
 
 from mtl.errors import InputError, as_input_error
 from mtl.probes.curves import curve_table
-from mtl.probes.curves.curve_table import surviving_kinds, surviving_roles
+from mtl.probes.curves.curve_table import UNITS, surviving_kinds, surviving_roles
+from mtl.probes.curves.figures import kind_curves, mean_curves, pruning_curves, role_curves, time_curves
 from mtl.probes.measures.groups import MADE_BY_PROBING
 from mtl.probes.report.data import ClaimingSetup, ReportData
 from mtl.probes.statistics.skill import heads_with_roles
 from mtl.probes.tables import heads_table
+from mtl.probes.tables.table_files import ColumnUnit
 from mtl.runs.compare.heads import check_probed_alike, comparable, has_masks, probed_with
 from mtl.runs.compare.settings import check_encoders, encoder_of, settings_of_run
 from mtl.runs.compare.setups import chosen_of, without_repeats
+from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.folder.run import Run, is_probed_encoder
 from mtl.runs.report.gather import RunsRead
 from mtl.tasks.in_words import counted
 
 FIRST = ("importance", "recomputed", "greedy", "random")
 """The order of methods in figures; others come after them."""
+_OF_SCORES = {"": ColumnUnit.PERCENT.of("percent", "score", "spread")}
+_OF_HEADS = {"": ColumnUnit.PERCENT.of("percent") | ColumnUnit.SHARE.of("surviving", "spread")}
 
 
 def curves_of(
@@ -207,6 +212,44 @@ def times_of(folders: Sequence[Path], tasks: Sequence[str]) -> tuple[pl.DataFram
         for device, runs in devices[1:].iter_rows()
     )
     return times.filter(device=usual), (*notes, *others)
+
+
+def draw_curves(request: FigureRequest) -> FigureWithTables:
+    """Pruning curves: scores against heads kept."""
+    points, notes = curves_of(request.paths, request.tasks, request.split)
+    figures = dict(points.select("task", "figure").unique(maintain_order=True).iter_rows())
+    means = mean_curves(points, "score", ("task", "by", "trained_epochs"))
+    return FigureWithTables(pruning_curves(points, figures), notes, {"": means}, units=_OF_SCORES)
+
+
+def draw_curve_epochs(request: FigureRequest) -> FigureWithTables:
+    """Pruning curves after epochs of the training, a line for each."""
+    points, notes = epoch_curves_of(request.paths, request.tasks, request.split)
+    figures = dict(points.select("task", "figure").unique(maintain_order=True).iter_rows())
+    lines = points.with_columns(by=pl.format("{}, epoch {}", "by", "epoch"))
+    means = mean_curves(points, "score", ("task", "by", "trained_epochs", "epoch"))
+    figure = pruning_curves(lines, figures, known=list(lines["by"].unique(maintain_order=True)))
+    return FigureWithTables(figure, notes, {"": means}, units=_OF_SCORES)
+
+
+def draw_curve_roles(request: FigureRequest) -> FigureWithTables:
+    """Heads with a role that survive along pruning curves."""
+    survival, notes = role_survival_of(request.paths, request.tasks, request.split)
+    means = mean_curves(survival, "surviving", ("by", "role"))
+    return FigureWithTables(role_curves(survival), notes, {"": means}, units=_OF_HEADS)
+
+
+def draw_curve_kinds(request: FigureRequest) -> FigureWithTables:
+    """Heads of each kind of attention that are kept along pruning curves."""
+    survival, notes = kind_survival_of(request.paths, request.tasks, request.split)
+    means = mean_curves(survival, "surviving", ("by", "attention"))
+    return FigureWithTables(kind_curves(survival), notes, {"": means}, units=_OF_HEADS)
+
+
+def draw_curve_times(request: FigureRequest) -> FigureWithTables:
+    """Time per sentence of cut models along pruning curves."""
+    table, notes = times_of(request.paths, request.tasks)
+    return FigureWithTables(time_curves(table), notes, {"": table}, units={"": UNITS})
 
 
 def _tables(
