@@ -5,7 +5,7 @@ from __future__ import annotations
 from mtl.features import Command, Evidence, Feature, FigureRow, Keys, MeasureGroup
 
 _RUNS = "mtl.curves.runs"
-_PARTS = "mtl.curves.parts"
+_KEYS = "mtl.curves.keys"
 _SCORED = ("tasks", "split")
 
 FEATURE = Feature(
@@ -20,7 +20,7 @@ FEATURE = Feature(
             "mtl.curves.curve:methods_of",
             made_by="mtl curve RUN",
             settings=("split", "sentences", "orders", "draws"),
-            keys={"orders": "mtl.curves.keys:ORDERS_KEY", "draws": "mtl.curves.keys:DRAWS_KEY"},
+            keys={"orders": f"{_KEYS}:ORDERS_KEY", "draws": f"{_KEYS}:DRAWS_KEY"},
             file="curve.parquet",
             by_settings="mtl.curves.curve:measure_curves",
             check="mtl.curves.orders:check_measured",
@@ -29,8 +29,8 @@ FEATURE = Feature(
     },
     keys={
         "trained_parts": Keys(
-            f"{_PARTS}:SLOT", f"{_PARTS}:trains_no_encoder", f"{_PARTS}:refuse_parts",
-            start=f"{_PARTS}:freeze_other_parts", joint=False,
+            f"{_KEYS}:PARTS_KEY", f"{_KEYS}:trains_no_encoder", f"{_KEYS}:refuse_parts",
+            start=f"{_KEYS}:freeze_other_parts", joint=False,
         ),
     },
     figures={

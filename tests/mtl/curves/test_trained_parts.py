@@ -15,7 +15,7 @@ from mtl.commands.main import main
 from mtl.config.parse import configured
 from mtl.config.schema import TrainConfig
 from mtl.corpora.toy.corpus import write_toy
-from mtl.curves.parts import modules_of
+from mtl.curves.keys import modules_of
 from mtl.errors import InputError
 from mtl.heads.families import family_of
 from mtl.runs.folder.run import Run
