@@ -88,7 +88,6 @@ def curve(
     """
     from mtl.commands.common import log_to_wandb, open_measured, progress_bar, runs_to_log
     from mtl.curves.curve import CurveStart, check_points, measure_curve, methods_of, ranking_of
-    from mtl.curves.epochs import run_after
     from mtl.curves.orders import check_orders, needs_ranking
     from mtl.curves.show import show_kinds, show_roles, show_scores, show_times
     from mtl.curves.training import (
@@ -97,6 +96,7 @@ def curve(
         check_timing,
         measure_cut,
         measure_gates,
+        run_after,
         train_gates,
         train_on,
     )

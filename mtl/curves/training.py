@@ -1,4 +1,5 @@
-"""Points of a pruning curve on cut models: their scores and costs, and models trained further."""
+"""Points of a pruning curve on cut models: their scores and costs, and models trained further; and the models
+after epochs of a training, as runs with curves of their own."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from rich.console import Console
 
 from mtl.analysis.costs import Parts, alternate, encode, multiply_adds
 from mtl.analysis.trained import model_fingerprint
+from mtl.commands.common import dev_examples
 from mtl.config.parse import read_configuration
 from mtl.config.schema import TrainConfig, WandbConfig
 from mtl.curves.curve import (
@@ -35,8 +37,9 @@ from mtl.features import added
 from mtl.heads.gate_file import last_log_alphas
 from mtl.heads.gates import HeadGates
 from mtl.models.batches import Example, collate, examples
-from mtl.models.derived import apply_masks, write_cut_run
-from mtl.models.evaluate import evaluate_model
+from mtl.models.derived import apply_masks, write_cut_run, write_derived_run
+from mtl.models.evaluate import batches, evaluate_model
+from mtl.models.found import require_run
 from mtl.models.head_scales import open_heads
 from mtl.models.joint import JointModel
 from mtl.models.opened import Accelerator, device_name, prepare
@@ -177,6 +180,27 @@ def measure_gates(
             score = known["score"][0]
             points.append(CurvePoint(GATES, draw, task, tuple(kept), len(kept) / max(len(pool), 1), score))
     return points
+
+
+def run_after(folder: Path, epoch: int, accelerator: Accelerator = "auto") -> Path:
+    """The folder of a run with the model that another run had after an epoch; it is made if it is not there.
+
+    Raises `InputError` if the run does not keep that model (`TrainConfig.snapshots`).
+    """
+    require_run(folder, "snapshots")
+    run = Run.open(folder)
+    out = folder / "curve" / f"epoch-{epoch}"
+    if (out / "status.json").exists():  # the last file to be written
+        return out
+    snapshot = run.snapshot(epoch)
+    if not snapshot.is_dir():
+        kept = ", ".join(path.name for path in run.snapshots())
+        there = f"it keeps {kept}" if kept else "'mtl train --snapshots=K' keeps the last K"
+        raise InputError(f"{folder} has no model after epoch {epoch}: {there}")
+    model = prepare(JointModel.from_pretrained(snapshot), accelerator)
+    scores = evaluate_model(model, batches(dev_examples(run, model, tuple(model.tasks)), model))
+    made = {"derivation": f"after {counted(epoch, 'epoch')}", "kept_epoch": epoch}
+    return write_derived_run(run, out, model, {"dev": scores}, made).folder
 
 
 def _order(model: JointModel, run: Run, part: dict[str, str | int]) -> pl.DataFrame:
