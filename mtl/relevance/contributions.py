@@ -1,4 +1,5 @@
-"""What source and translation contribute to each piece that a model writes (Voita et al. 2021), as a table.
+"""What source and translation contribute to each piece that a model writes (Voita et al. 2021): a table, and
+the figure `contributions`.
 
 The relevance of tokens is that of `mtl.relevance.propagation`. As for heads, shares are of absolute values.
 """
@@ -12,15 +13,18 @@ from typing import Any
 import polars as pl
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor
 
-from mtl.errors import as_input_error
+from mtl.errors import InputError, as_input_error
 from mtl.files import check_file_place, whole_file
 from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
-from mtl.probes.tables.table_files import read_complete, write_parquet
+from mtl.probes.figures.style import PANEL, looks_of, new_figure, open_frame, styled
+from mtl.probes.tables.table_files import ColumnUnit, read_complete, write_parquet
 from mtl.relevance.propagation import Contributions, Explainer, Output, RelevanceItem, explained
 from mtl.relevance.rules import Rules
+from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.folder.run import mark_of
 from mtl.runs.folder.run_tables import require_finite_rows
 from mtl.tasks.sentence import Sentence
@@ -42,7 +46,15 @@ by token, divided by their sum. All three are null where nothing is relevant. Th
 of the score, to which biases add their part.
 """
 MEASURES = ("source_share", "source_entropy", "target_entropy")
-COMMAND = "mtl relevance RUN --contributions"
+_COMMAND = "mtl relevance RUN --contributions"
+_TITLES = {
+    "source_share": "source's share, %",
+    "source_entropy": "entropy of source, nats",
+    "target_entropy": "entropy of target, nats",
+}
+_UNITS = ColumnUnit.SHARE.of("source_share") | ColumnUnit.NATS.of("source_entropy", "target_entropy")
+_COUNTED = 0.1
+"""Positions that a smaller share of a run's sentences has are not drawn: these are few, and the longest."""
 
 
 def token_shares(
@@ -52,11 +64,6 @@ def token_shares(
     source, target = contributions.source.abs(), contributions.target.abs()
     total = torch.cat([source, target], 1).sum(1, keepdim=True)
     return source / total, target / total
-
-
-def _entropy(shares: Float[Tensor, "piece token"]) -> Float[Tensor, " piece"]:
-    """The entropy in nats of each row, divided by its sum; NaN for rows of zeros."""
-    return torch.special.entr(shares / shares.sum(1, keepdim=True)).sum(1)
 
 
 def contribution_table(
@@ -116,7 +123,7 @@ def check_contributions_place(path: Path) -> None:
 def read_contributions(path: Path) -> pl.DataFrame:
     """The table; raises `InputError` if the file is no such table."""
     with as_input_error():
-        return read_complete(path, CONTRIBUTIONS, COMMAND)[0]
+        return read_complete(path, CONTRIBUTIONS, _COMMAND)[0]
 
 
 def write_contributions(table: pl.DataFrame, path: Path, made_of: Mapping[str, Any]) -> None:
@@ -148,3 +155,54 @@ def in_words(table: pl.DataFrame) -> Iterator[str]:
         source, target = ("-" if value is None else f"{value:.3f}" for value in entropies)
         percent = "-" if share is None else f"{100 * share:.1f}"
         yield f"{position:>10}{tokens:>10,}{percent:>11}{source:>19}{target:>11}"
+
+
+@styled
+def contribution_lines(means: pl.DataFrame) -> Figure:
+    """A panel for each of `MEASURES`, and in it a line for each run: the mean by position of the translation.
+
+    `means`: rows of `means_by_position` with a column `run`.
+    """
+    runs = list(means["run"].unique(maintain_order=True))
+    looks = looks_of(runs)
+    figure = new_figure(PANEL * len(MEASURES) + 0.4 + 0.13 * len(runs))
+    panels = figure.subplots(len(MEASURES), 1, sharex=True)
+    for axes, measure in zip(panels, MEASURES, strict=True):
+        for run, look in looks.items():
+            rows = means.filter(run=run)
+            rows = rows.filter(pl.col("sentences") >= _COUNTED * pl.col("sentences").max())
+            values = rows[measure] * (100 if measure == "source_share" else 1)
+            axes.plot(
+                rows["position"], values, color=look.colour, marker=look.shape, linewidth=1.0,
+                markersize=2.6,
+            )  # fmt: skip
+        axes.set_ylabel(_TITLES[measure])
+        axes.set_ylim(bottom=0)
+        open_frame(axes)
+    panels[-1].set_xlabel("position of the translation")
+    figure.legend(
+        handles=[look.key(run, 2.8, 1.0) for run, look in looks.items()], loc="outside upper center"
+    )
+    return figure
+
+
+def draw_contributions(request: FigureRequest) -> FigureWithTables:
+    """Contributions of runs, or from tables that `mtl relevance --contributions` wrote."""
+    parts: dict[str, pl.DataFrame] = {}
+    names = [path.name if path.is_dir() else path.stem for path in request.paths]
+    for path, name in zip(request.paths, names, strict=True):
+        table = path / "contributions.parquet" if path.is_dir() else path
+        if not table.is_file():
+            raise InputError(f"{path} has no contributions: measure them with '{_COMMAND}'")
+        rows = read_contributions(table)
+        if rows.is_empty():
+            raise InputError(f"{table} has no rows: measure sentences that have a translation")
+        parts[name if names.count(name) == 1 else str(path)] = means_by_position(rows)
+    means = pl.concat([table.select(pl.lit(run).alias("run"), pl.all()) for run, table in parts.items()])
+    note = f"positions of less than {_COUNTED:.0%} of a run's sentences are in the table only"
+    return FigureWithTables(contribution_lines(means), (note,), {"": means}, units={"": _UNITS})
+
+
+def _entropy(shares: Float[Tensor, "piece token"]) -> Float[Tensor, " piece"]:
+    """The entropy in nats of each row, divided by its sum; NaN for rows of zeros."""
+    return torch.special.entr(shares / shares.sum(1, keepdim=True)).sum(1)

@@ -24,7 +24,7 @@ FEATURE = Feature(
         "contributions": FigureRow(
             "what the source contributes to translations by position, of runs that mtl relevance "
             "--contributions measured",
-            "mtl.relevance.figures:draw_contributions",
+            "mtl.relevance.contributions:draw_contributions",
             uses=(),
             after="agreement",
         )

@@ -22,13 +22,13 @@ from mtl.models.passes import frozen
 from mtl.probes.tables.table_files import read_metadata, write_parquet
 from mtl.relevance.contributions import (
     CONTRIBUTIONS,
+    contribution_lines,
     contribution_table,
     in_words,
     means_by_position,
     read_contributions,
     token_shares,
 )
-from mtl.relevance.figures import contribution_lines
 from mtl.relevance.propagation import Contributions, Explainer
 from mtl.relevance.rules import RelevanceRules, Rules, relevance_by_rule, single_activations
 from tests.mtl.relevance.test_relevance_of_translations import EVERY, ITEM, PAIRS, SENTENCES, model
