@@ -24,8 +24,7 @@ from mtl.models.annotator import Annotator
 from mtl.models.batches import examples
 from mtl.models.evaluate import batches, evaluate_model
 from mtl.models.joint import JointModel
-from mtl.serving.export import Weights, export_onnx
-from mtl.serving.exported import load_exported
+from mtl.serving.onnx import Weights, export_onnx, load_exported
 from mtl.tasks.sentence import Sentence
 
 

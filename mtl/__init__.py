@@ -24,11 +24,9 @@ if TYPE_CHECKING:
     from mtl.heads.prune import prune_heads
     from mtl.heads.tap import head_scale
     from mtl.models.joint import JointModel
-    from mtl.patterns.figures import plot_patterns
-    from mtl.patterns.observe import observe_heads
+    from mtl.patterns.observed import observe_heads, plot_patterns
     from mtl.runs.folder.run import Run
-    from mtl.serving.export import export_onnx
-    from mtl.serving.exported import load_exported
+    from mtl.serving.onnx import export_onnx, load_exported
     from mtl.tasks.sentence import Sentence
     from mtl.training.train import train
     from mtl.translation.lines import translate_lines
@@ -76,14 +74,14 @@ _PLACES = {
     "TrainConfig": "mtl.config.schema.TrainConfig",
     "ablate_heads": "mtl.analysis.plain.ablate_heads",
     "collaborate": "mtl.collaborative.sharing.collaborate",
-    "export_onnx": "mtl.serving.export.export_onnx",
+    "export_onnx": "mtl.serving.onnx.export_onnx",
     "head_importance": "mtl.analysis.plain.head_importance",
     "head_scale": "mtl.heads.tap.head_scale",
-    "load_exported": "mtl.serving.exported.load_exported",
+    "load_exported": "mtl.serving.onnx.load_exported",
     "load_pruned": "mtl.heads.load.load_pruned",
     "lowest": "mtl.analysis.head_tables.lowest",
-    "observe_heads": "mtl.patterns.observe.observe_heads",
-    "plot_patterns": "mtl.patterns.figures.plot_patterns",
+    "observe_heads": "mtl.patterns.observed.observe_heads",
+    "plot_patterns": "mtl.patterns.observed.plot_patterns",
     "plot_heads": "mtl.analysis.head_tables.plot_heads",
     "plot_attention": "mtl.analysis.show.plot_attention",
     "probe": "mtl.analysis.probe.probe_run",

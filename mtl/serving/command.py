@@ -133,13 +133,12 @@ def export(
         revision: A branch, tag or commit of a model on the hub.
     """
     from mtl.models.found import find_model
-    from mtl.serving.exported import TO_EXPORT, require_onnx
+    from mtl.serving.onnx import TO_EXPORT, export_onnx, require_onnx
 
     check_new_folder(out)
     require_onnx("mtl export", TO_EXPORT)
     folder = find_model(run, revision).model
     from mtl.models.joint import JointModel
-    from mtl.serving.export import export_onnx
 
     export_onnx(JointModel.from_pretrained(folder), out, weights=weights)
     size = sum(path.stat().st_size for path in out.iterdir()) / 1e6

@@ -15,5 +15,5 @@ FEATURE = Feature(
             after="predict",
         ),
     },
-    models={"exported.json": "mtl.serving.exported:opened"},
+    models={"exported.json": "mtl.serving.onnx:opened"},
 )  # fmt: skip

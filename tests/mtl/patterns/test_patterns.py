@@ -23,9 +23,8 @@ from mtl.errors import InputError
 from mtl.heads.prune import prune_heads
 from mtl.heads.tap import eager_attention, head_scale
 from mtl.models.head_scales import Mask
-from mtl.patterns.figures import plot_patterns
 from mtl.patterns.measure import pattern_rows
-from mtl.patterns.observe import observe_heads
+from mtl.patterns.observed import observe_heads, plot_patterns
 from mtl.probes.curves import curve_table
 from mtl.probes.tables import heads_table
 from mtl.tasks.sentence import Sentence

@@ -20,8 +20,8 @@ from mtl.models.batches import examples, unlabelled
 from mtl.models.evaluate import batches, evaluate_model
 from mtl.models.joint import JointModel
 from mtl.models.model_files import weights_checksum
-from mtl.serving import export, exported
-from mtl.serving.exported import ExportedModel
+from mtl.serving import onnx
+from mtl.serving.onnx import ExportedModel
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Arc, Arcs, Graph, Sentence
 from tests.mtl import tiny
@@ -166,7 +166,7 @@ def test_scores_probabilities_and_text_are_those_of_torch(case: Case, toy: Path)
 def test_heads_that_one_mask_closes_are_cut_out_of_a_copy(toy: Path) -> None:
     model = made(toy, *CASES["one mask"])
     before = [len(heads) for heads in model.encoder.tap.remaining]
-    graph = export._to_export(model)
+    graph = onnx._to_export(model)
     opened = (model.scales.of_task("pos") > OPEN).sum(1).tolist()
     assert [len(heads) for heads in graph.model.encoder.tap.remaining] == opened != before
     assert [len(heads) for heads in model.encoder.tap.remaining] == before
@@ -238,7 +238,7 @@ def test_a_graph_that_computes_something_else_is_not_written(
         )
         return loaded
 
-    monkeypatch.setattr(export, "load_exported", other)
+    monkeypatch.setattr(onnx, "load_exported", other)
     with pytest.raises(
         InputError, match=r"the graph of this model \(BertModel, pos\) gives other scores for pos"
     ):
@@ -267,7 +267,7 @@ def test_what_cannot_be_exported_is_one_line(
     ):
         with pytest.raises(InputError, match=said):
             export_onnx(**{"model": model, "out": tmp_path / "out", **given})
-    monkeypatch.setattr(exported, "find_spec", lambda name: None)
+    monkeypatch.setattr(onnx, "find_spec", lambda name: None)
     missing = (
         r"needs onnx and onnxruntime and onnxscript, not installed here: pip install 'mtl-heads\[onnx\]'"
     )
