@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from mtl.features import Evidence, Feature, FigureRow, Keys, Measure, MeasureGroup
 
-_FIGURES = "mtl.stem_cell.figures"
 _RUNS = "mtl.stem_cell.pair_runs"
 _REPORT = "mtl.probes.stem_cell.report"
 
@@ -40,10 +39,10 @@ EVIDENCE = {
             "contest": FigureRow(
                 "worth of claimed heads by whether the partner claims them: masked single-task runs, and "
                 "pairs",
-                f"{_FIGURES}:draw_contest", tables=("-heads", "-tasks", "-sides"),
+                f"{_RUNS}:draw_contest", tables=("-heads", "-tasks", "-sides"),
             ),
             "forest": FigureRow(
-                "estimates of that contest, with the band of refutation", f"{_FIGURES}:all_estimates",
+                "estimates of that contest, with the band of refutation", f"{_RUNS}:all_estimates",
                 uses=(),
             ),
         },
@@ -56,7 +55,7 @@ EVIDENCE = {
         figures={
             "conflict": FigureRow(
                 "cosines of two tasks' gradients by who claims the head: masked single-task runs, and pairs",
-                f"{_FIGURES}:draw_conflict", uses=(),
+                f"{_RUNS}:draw_conflict", uses=(),
             ),
         },
     ),

@@ -10,7 +10,7 @@ from mtl.probes.stem_cell.report.answers import sharing_groups, unlike_baselines
 from mtl.runs.compare.comparable import RunWithSetup, with_setups
 from mtl.runs.compare.settings import MASKS
 from mtl.runs.compare.setups import setups_of
-from mtl.stem_cell import figures
+from mtl.stem_cell import pair_runs
 from mtl.stem_cell.pair_runs import pairs_of
 from tests.mtl.runs.compare.test_comparability import PAIR, a_run, in_two_orders, keys_of, settings_of
 
@@ -61,7 +61,7 @@ def test_claims_are_never_put_beside_runs_that_were_trained_otherwise(tmp_path):
         compared = with_setups([pair, masked])
         pairs = pairs_of(compared, [])
         with pytest.raises(InputError, match=f"no claims of runs that were trained like the pairs: .*{key}"):
-            figures._like_pairs([compared[1]], compared, pairs, [])
+            pair_runs._like_pairs([compared[1]], compared, pairs, [])
         tried += 1
     assert tried > 20
 
