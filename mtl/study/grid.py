@@ -17,9 +17,22 @@ from mtl.config.parse import changed, full_key, out_of_range
 from mtl.config.schema import DEFAULT_TASKS, TrainConfig
 from mtl.errors import InputError, plain_name
 from mtl.probes.measures.groups import GROUPS, MADE_BY
-from mtl.study.config import KINDS, OF_THE_GRID, GridBlock, Masks, ProbesConfig, StudyConfig
+from mtl.study.config import (
+    KINDS,
+    NAMED,
+    OF_THE_GRID,
+    PRETRAINED,
+    GridBlock,
+    Masks,
+    ProbesConfig,
+    StudyConfig,
+    check_sets,
+    measurable,
+    on_words,
+    probed_for,
+    task_sets,
+)
 from mtl.study.jobs import Job
-from mtl.study.task_sets import NAMED, PRETRAINED, check_sets, measurable, on_words, probed_for, task_sets
 from mtl.tasks.in_words import counted
 
 

@@ -16,8 +16,7 @@ from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.files import write_json
 from mtl.probes.measures.groups import measured_groups
-from mtl.study.config import KINDS, MaskKind, Masks, ProbesConfig
-from mtl.study.task_sets import tasks_to_probe
+from mtl.study.config import KINDS, MaskKind, Masks, ProbesConfig, tasks_to_probe
 from mtl.tasks.in_words import counted
 from mtl.workers import queue
 from mtl.workers.gpus import MOST_ON_A_GPU, MOST_WITH_MPS, places_on
