@@ -18,8 +18,7 @@ from mtl.probes.figures.style import render
 from mtl.runs.report.gather import ReportSource, gather, source_of
 from mtl.runs.report.write import write_report
 from mtl.sweep.folder import Outcome
-from mtl.sweep.parallel_coordinates import Axis, _heights, _marks, parallel_coordinates
-from mtl.sweep.report import sweep_section, sweep_source
+from mtl.sweep.report import Axis, _heights, _marks, parallel_coordinates, sweep_section, sweep_source
 from mtl.sweep.trial_config import trial_name
 from mtl.workers.lease import lease
 from tests.mtl.studies import SCORES, TASKS, Study
