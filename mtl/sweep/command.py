@@ -120,7 +120,7 @@ def _refuse(words: Sequence[str], mode: str) -> None:
 def _dry_run(
     definition: Sweep, base: Mapping[str, Any], folder: SweepFolder, options: SweepOptions, console: Console
 ) -> int:
-    from mtl.sweep.status import preview
+    from mtl.sweep.folder import preview
     from mtl.sweep.trial_config import check_sweep
 
     check_sweep(definition, base)
@@ -139,7 +139,7 @@ def _local(
     from mtl.files import check_folder_place
     from mtl.models.inputs import InputCache
     from mtl.runs.report.write import write_report
-    from mtl.sweep.status import SweepView, best_of
+    from mtl.sweep.folder import SweepView, best_of
     from mtl.sweep.trial_config import check_sweep, trial_name
     from mtl.workers.watch import run_locally
 
@@ -179,8 +179,7 @@ def trial_dependencies(definition: Sweep, base: Mapping[str, Any]) -> dict[str, 
 def _status(place: str, options: SweepOptions, console: Console) -> int:
     """Print the trials of a sweep that is given by its file or by its folder."""
     from mtl.sweep.file import read_sweep
-    from mtl.sweep.folder import SweepFolder, usable
-    from mtl.sweep.status import SweepView
+    from mtl.sweep.folder import SweepFolder, SweepView, usable
 
     path = Path(place)
     if path.is_dir():

@@ -31,8 +31,7 @@ from mtl.runs.compare.comparable import RunWithSetup
 from mtl.runs.figures.drawn import FigureWithTables
 from mtl.runs.report.gather import Draw, ReportSource
 from mtl.sweep.file import Parameter
-from mtl.sweep.folder import SweepFolder, trials_of
-from mtl.sweep.status import best_of, setting_text, trial_open_heads, trial_values
+from mtl.sweep.folder import SweepFolder, best_of, setting_text, trial_open_heads, trial_values, trials_of
 from mtl.sweep.trial_config import trial_name
 from mtl.tasks.in_words import counted
 

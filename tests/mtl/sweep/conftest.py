@@ -13,8 +13,7 @@ from alembic.util import pyfiles
 from sqlalchemy import event
 
 from mtl.sweep.file import Sweep, sweep_from
-from mtl.sweep.folder import Engine, Outcome, Perform, SweepFolder, trials_of
-from mtl.sweep.status import SweepView
+from mtl.sweep.folder import Engine, Outcome, Perform, SweepFolder, SweepView, trials_of
 
 GRID = {
     "method": "grid",

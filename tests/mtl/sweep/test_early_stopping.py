@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.sweep.folder import Outcome, pruner_for, trial_progress, trials_of
-from mtl.sweep.status import best_of
+from mtl.sweep.folder import Outcome, best_of, pruner_for, trial_progress, trials_of
 from tests.mtl.sweep.conftest import sweep_of
 
 

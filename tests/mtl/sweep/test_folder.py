@@ -20,8 +20,7 @@ from sqlalchemy.exc import OperationalError
 from mtl.commands.main import main
 from mtl.errors import InputError
 from mtl.sweep import folder
-from mtl.sweep.folder import Outcome, SweepFolder, trial_progress, trials_of
-from mtl.sweep.status import preview
+from mtl.sweep.folder import Outcome, SweepFolder, preview, trial_progress, trials_of
 from mtl.workers.queue import FullDisk
 from tests.mtl.sweep.conftest import MADE_OF, PRODUCT, Bench, point_of, sweep_of
 

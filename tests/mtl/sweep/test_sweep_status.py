@@ -12,9 +12,8 @@ from rich.console import Console
 
 from mtl.commands.main import main
 from mtl.sweep.file import Stopping, Sweep
-from mtl.sweep.folder import SweepFolder, drawn_at
+from mtl.sweep.folder import SweepFolder, best_of, drawn_at
 from mtl.sweep.report import _row
-from mtl.sweep.status import best_of
 from mtl.workers.lease import lease
 from mtl.workers.watch import watching
 from tests.mtl.sweep.conftest import PRODUCT, Bench, sweep_of
