@@ -1,9 +1,15 @@
-"""`mtl sweep`."""
+"""`mtl sweep`: with Optuna in a folder, or on W&B's server, whose trials W&B's own agent runs.
+
+For each trial, the agent runs the file's `command`, `mtl train`, in its own process, which recognises the
+agent by its environment (`mtl.commands.train.under_agent`).
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from shlex import quote
@@ -54,6 +60,8 @@ _FITTING: dict[str, tuple[str, ...]] = {
     "local": ("jobs", "trials", "wandb", "name", "sweeps"),
 }
 """Ways to use the command, of which the first one given counts, with the options that it uses."""
+_WITHOUT = "'mtl sweep SWEEP.yaml --local' runs a sweep without a server"
+"""The other way to run a sweep; `--local` is of no use to those who join one of the server's."""
 
 
 def sweep(words: Sequence[str]) -> int:
@@ -68,10 +76,8 @@ def sweep(words: Sequence[str]) -> int:
     words = [word for word in rest if word != file]
     if options.join is not None:
         _refuse(rest, "--join, whose sweep is the server's")
-        from mtl.sweep.wandb_server import join_sweep, require_key
-
-        require_key(os.environ)
-        join_sweep(options.join, options.trials)
+        _require_key(os.environ)
+        _join_sweep(options.join, options.trials)
         return 0
     if file is None:
         raise InputError("mtl sweep needs a file: mtl sweep penalty --local")
@@ -87,11 +93,10 @@ def sweep(words: Sequence[str]) -> int:
     base = base_of(definition, SweepOptions)  # reports a mistyped key before torch is loaded
     if not options.local and not options.dry_run:
         from mtl.sweep.trial_config import check_sweep
-        from mtl.sweep.wandb_server import create, join_sweep, require_key
 
         check_sweep(definition, base)
-        require_key(os.environ)
-        join_sweep(create(definition, console), options.trials)
+        _require_key(os.environ)
+        _join_sweep(_create_on_server(definition, console), options.trials)
         return 0
     from mtl.sweep.folder import SweepFolder, usable
 
@@ -195,3 +200,62 @@ def _status(place: str, options: SweepOptions, console: Console) -> int:
         view = SweepView(folder, definition, folder.study(definition), limit)
         view.show(view.snapshot(), console)
     return 0
+
+
+def _require_key(environment: Mapping[str, str]) -> None:
+    """Raise `InputError` if W&B has no API key, or if the environment disables it or sets it offline."""
+    mode = environment.get("WANDB_MODE", "")
+    if mode in ("offline", "disabled", "dryrun") or environment.get("WANDB_DISABLED"):
+        raise InputError(f"W&B is {mode or 'disabled'} here; {_WITHOUT}")
+    import wandb
+
+    with _reached():
+        has_key = wandb.login(prompt=False)
+    if not has_key:
+        raise InputError(f"no W&B key: 'wandb login' stores one; {_WITHOUT}")
+
+
+def _create_on_server(sweep: Sweep, console: Console) -> str:
+    """Create the sweep on the server, and print how to start more agents; returns ENTITY/PROJECT/ID."""
+    import wandb
+
+    entity, project = sweep.file.entity, sweep.file.project
+    with _reached():
+        identity = wandb.sweep(sweep.given, entity=entity, project=project)
+        if entity is None or project is None:
+            api = wandb.Api()
+            entity = entity or api.default_entity
+            project = project or api.settings.get("project") or "uncategorized"
+    path = f"{entity}/{project}/{identity}"
+    console.print(f"sweep {path}", soft_wrap=True)
+    console.print("more agents, on any machine with the same files:")
+    console.print(f"  mtl sweep --join {path}", soft_wrap=True)
+    console.print(f"  wandb agent {path}", soft_wrap=True)
+    return path
+
+
+def _join_sweep(path: str, count: int | None) -> None:
+    """Run trials of the sweep ENTITY/PROJECT/ID until it ends, at most `count`."""
+    import wandb
+
+    parts = path.split("/")
+    if len(parts) != 3 or not all(parts):
+        raise InputError(f"--join={path}: use ENTITY/PROJECT/ID, as 'mtl sweep' printed it")
+    # The agent finds `mtl` on PATH, and must find that of this environment.
+    here = str(Path(sys.executable).parent)
+    os.environ["PATH"] = os.pathsep.join([here, *filter(None, [os.environ.get("PATH")])])
+    with _reached():
+        wandb.agent(parts[2], entity=parts[0], project=parts[1], count=count, forward_signals=True)
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    """Turn errors of W&B's server, or of the network, into one line."""
+    import requests
+    import wandb
+
+    try:
+        yield
+    except (wandb.errors.Error, requests.RequestException) as error:
+        message = " ".join(str(error).split()).rstrip(".")
+        raise InputError(f"W&B: {message}; {_WITHOUT}") from error
