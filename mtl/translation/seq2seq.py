@@ -49,10 +49,9 @@ from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import UNKNOWN, Task
 from mtl.translation.config import Seq2SeqConfig, size_of
-from mtl.translation.pieces import ParallelSubwords, ParallelTokenizer
+from mtl.translation.pieces import ParallelSubwords, ParallelTokenizer, WordDropout
 from mtl.translation.task import Translate, translation_in
 from mtl.translation.translator import Translator
-from mtl.translation.word_dropout import WordDropout
 
 SiteScale = Float[Tensor, "site head"] | Float[Tensor, "batch site head"]
 

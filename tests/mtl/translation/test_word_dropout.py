@@ -12,8 +12,8 @@ from mtl.errors import InputError
 from mtl.models.batches import collate, examples
 from mtl.models.joint import JointModel
 from mtl.tasks.task import UNKNOWN, Labels
+from mtl.translation.pieces import WordDropout
 from mtl.translation.task import Translate
-from mtl.translation.word_dropout import WordDropout
 from tests.mtl.translation.test_seq2seq import SENTENCES, seq2seq
 
 
