@@ -139,7 +139,7 @@ class Seq2Seq(SharedEncoder):
 
     def word_reader(self) -> WordReader:
         """The model's encoder, on annotated sources."""
-        from mtl.translation.source_encoder import SourceEncoder  # which reads the sources of this class
+        from mtl.translation.analysis import SourceEncoder  # which reads the sources of this class
 
         return SourceEncoder(self)
 
@@ -153,7 +153,7 @@ class Seq2Seq(SharedEncoder):
         head_scale: Float[Tensor, "site head"] | None,
     ) -> list[AttentionMatrix]:
         """See `SharedEncoder`; from subword to subword."""
-        from mtl.translation.shown import attention_matrices  # which reads models of this class
+        from mtl.translation.analysis import attention_matrices  # which reads models of this class
 
         assert isinstance(model, JointModel)
         return attention_matrices(model, self, site, head, sentences, texts, head_scale)

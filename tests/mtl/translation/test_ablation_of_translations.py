@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import mtl.translation.copies as ablated_translations
+import mtl.translation.analysis as ablated_translations
 from mtl.analysis.ablation import Ablation, Ablator, ablations, mean_outputs
 from mtl.models.batches import Batch, collate, examples
 from mtl.models.head_scales import Mask
