@@ -19,8 +19,8 @@ from mtl.probes.measures.groups import measured_groups
 from mtl.study.config import KINDS, MaskKind, Masks, ProbesConfig, tasks_to_probe
 from mtl.tasks.in_words import counted
 from mtl.workers import queue
-from mtl.workers.gpus import MOST_ON_A_GPU, MOST_WITH_MPS, places_on
 from mtl.workers.lease import Holder, exclusive, holder_of
+from mtl.workers.pool import MOST_ON_A_GPU, MOST_WITH_MPS, places_on
 from mtl.workers.queue import JobFolder, State, record_of, restored
 from mtl.workers.watch import QueueView, clock
 

@@ -19,8 +19,7 @@ from rich.text import Text
 
 from mtl.tasks.in_words import counted
 from mtl.tasks.task import CountOrNone
-from mtl.workers.gpus import Sharing, devices, multi_process_service
-from mtl.workers.pool import STARTER, WorkerPool, threads_for
+from mtl.workers.pool import STARTER, Sharing, WorkerPool, devices, multi_process_service, threads_for
 from mtl.workers.queue import JobFolder, Snapshot, State, interruptible
 
 S = TypeVar("S", bound=Snapshot[Any, Any])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtl.workers.gpus import MOST_WITH_MPS, Sharing, multi_process_service, places_on
+from mtl.workers.pool import MOST_WITH_MPS, Sharing, multi_process_service, places_on
 
 
 @pytest.mark.parametrize(

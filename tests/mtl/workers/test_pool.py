@@ -17,8 +17,7 @@ import psutil
 import pytest
 
 from mtl.errors import InputError, RunError
-from mtl.workers.gpus import devices
-from mtl.workers.pool import WorkerPool, environment_for, in_processes, threads_for
+from mtl.workers.pool import WorkerPool, devices, environment_for, in_processes, threads_for
 from mtl.workers.queue import DISK_FULL, INTERRUPTED, redirect_output
 
 
