@@ -26,7 +26,7 @@ from mtl.files import fingerprint, write_text
 from mtl.models.found import check_encoder, encoder_files, is_local
 from mtl.models.inputs import InputCache
 from mtl.probes.measures.groups import GROUPS
-from mtl.runs.folder.content import version
+from mtl.runs.folder.run import version
 from mtl.study.config import PRETRAINED, ProbesConfig, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder
 from mtl.study.jobs import MEASURED, Job, JobProgress, StudyFolder, of_training, trained_alike

@@ -18,9 +18,8 @@ from mtl.config.schema import ScoredSplit, TrainConfig
 from mtl.errors import InputError
 from mtl.probes.report.data import ClaimingSetup, ReportData
 from mtl.runs.figures.table import FigureName, draw
-from mtl.runs.folder.wandb_additions import log_report
-from mtl.runs.folder.wandb_view import wandb_mode
-from mtl.runs.report.source import Draw, ReportSource, of_evidence
+from mtl.runs.folder.wandb_view import log_report, wandb_mode
+from mtl.runs.report.gather import Draw, ReportSource, of_evidence
 from mtl.study.config import KINDS, GridBlock, Masks, StudyConfig, task_sets
 from mtl.study.grid import planned
 from mtl.study.jobs import Job, StudyFolder

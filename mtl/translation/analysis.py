@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers.modeling_outputs import ModelOutput
 
-from mtl.analysis.ablated_copies import (
+from mtl.analysis.ablation import (
     AblatedCopies,
     Ablations,
     CountsByTask,
