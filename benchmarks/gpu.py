@@ -43,9 +43,9 @@ from mtl.analysis.importance import task_importance
 from mtl.config.schema import BatchConfig, TrainConfig
 from mtl.models.batches import Batch, BatchIndices, BatchLoader, Example, aligned_batches, examples
 from mtl.models.encoder import Encoder
-from mtl.models.encoder_graphs import EncoderGraphs
 from mtl.models.evaluate import batches, evaluate_model
 from mtl.models.joint import JointModel
+from mtl.models.pass_graphs import PassGraphs
 from mtl.models.passes import rounded_weights
 from mtl.runs.folder.run import Run
 from mtl.tasks.captured import RecursionGraphs
@@ -290,7 +290,7 @@ def trained_seconds(
     steps: list[BatchIndices],
     precision: Any,
     device: torch.device,
-    graphs: Sequence[RecursionGraphs | EncoderGraphs] = (),
+    graphs: Sequence[RecursionGraphs | PassGraphs] = (),
 ) -> float:
     """The seconds on the clock of an epoch as in `mtl train`, after three more steps."""
     accelerator = "gpu" if device.type == "cuda" else "cpu"
@@ -379,7 +379,7 @@ def timed(
         "training, DEP alone": lambda: trained_seconds(alone, own, own_steps, precision, device),
     }
     if device.type == "cuda":
-        graphs: list[RecursionGraphs | EncoderGraphs] = [RecursionGraphs(), EncoderGraphs()]
+        graphs: list[RecursionGraphs | PassGraphs] = [RecursionGraphs(), PassGraphs()]
         # The encoder's are made again in each round, since training leaves the weights elsewhere.
         jobs["training, five tasks, CUDA graphs"] = lambda: trained_seconds(
             model, annotated, steps, precision, device, graphs

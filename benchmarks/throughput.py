@@ -29,10 +29,10 @@ from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.toy.corpus import toy_corpus
 from mtl.models.batches import Batch, BatchIndices, BatchLoader, Example, examples
 from mtl.models.encoder import Encoder
-from mtl.models.encoder_graphs import EncoderGraphs
 from mtl.models.evaluate import batches, evaluate_model
 from mtl.models.joint import JointModel
 from mtl.models.opened import Precision, has_fast_bfloat16, prepare
+from mtl.models.pass_graphs import PassGraphs
 from mtl.models.passes import keep_large_blocks
 from mtl.tasks.captured import RecursionGraphs
 from mtl.tasks.sentence import Sentence
@@ -235,7 +235,7 @@ def training_seconds(
     first: int = 1,
     now: Callable[[], float] = time.process_time,
     accelerator: str = "cpu",
-    graphs: Sequence[RecursionGraphs | EncoderGraphs] = (),
+    graphs: Sequence[RecursionGraphs | PassGraphs] = (),
 ) -> float:
     """The seconds, by `now`, of an epoch as in `mtl train`: batches, forward, backward, clipping, update.
 

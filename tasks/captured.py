@@ -120,6 +120,16 @@ class RecursionGraphs:
 _GRAPHS: ContextVar[RecursionGraphs | None] = ContextVar("graphs", default=None)
 
 
+@contextmanager
+def one_by_one() -> Iterator[None]:
+    """In the block, this thread's recursions are computed operation by operation."""
+    token = _GRAPHS.set(None)
+    try:
+        yield
+    finally:
+        _GRAPHS.reset(token)
+
+
 def round_up(size: int, step: int) -> int:
     """The next multiple of `step`."""
     return -(-size // step) * step

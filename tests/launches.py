@@ -43,7 +43,7 @@ class Launches(TorchDispatchMode):
         return operation(*arguments, **(options or {}))
 
 
-def encoder_graphs(
+def pass_graphs(
     forward: Callable[[], Tensor], backward: Callable[[Tensor], object]
 ) -> tuple[Callable[[], object], Tensor, Callable[[], object]]:
     """A stand-in for CUDA graphs of an encoder's pass, whose operations are not started one by one.

@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -26,6 +26,7 @@ from torch import Tensor
 from mtl.config.schema import BatchConfig
 from mtl.errors import InputError
 from mtl.models.subwords import Tokens, moved_at_once
+from mtl.tasks.captured import round_up
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
@@ -167,6 +168,9 @@ class Batch:
     idle: bool = False
     """Whether the batch only lets this rank take part: its sentence belongs to another rank, and its losses
     are multiplied by 0."""
+    padded: Mapping[str, tuple[Tensor, ...]] = field(default_factory=dict)
+    """Per task its rows in rounded shapes, if graphs compute losses: which of them are sentences, their
+    mask, and the fields of their targets (`_in_rounded_shapes`)."""
 
     def of_task(self, name: str) -> list[Sentence]:
         """The sentences annotated in a task, in the order of `rows`."""
@@ -180,6 +184,7 @@ class Batch:
             mask=move(self.mask),
             rows={name: move(rows) for name, rows in self.rows.items()},
             targets={name: type(target)(*map(move, target)) for name, target in self.targets.items()},
+            padded={name: tuple(map(move, fields)) for name, fields in self.padded.items()},
         )
 
     def to(self, device: torch.device | str) -> Batch:
@@ -192,8 +197,13 @@ def collate(
     tokenizer: Tokenizer,
     tasks: Mapping[str, Task],
     loss_units: Mapping[str, int] | None = None,
+    *,
+    rounded: bool = False,
 ) -> Batch:
-    """Pad `share` into a batch of an update with these `loss_units` (`None`: those of `share`)."""
+    """Pad `share` into a batch of an update with these `loss_units` (`None`: those of `share`).
+
+    With `rounded`, it also has what graphs need (`Batch.padded`).
+    """
     sentences = tuple(example.sentence for example in share)
     lengths = np.fromiter((len(sentence) for sentence in sentences), dtype=np.int64, count=len(sentences))
     width = int(lengths.max(initial=1))
@@ -202,12 +212,15 @@ def collate(
         tokens = example.tokens
         if isinstance(tokens, Tokens) and tokens.second is not None:
             row[: len(tokens)] = tokens.counts > 0  # a long pair loses words
-    rows, targets, places = {}, {}, {}
+    rows, targets, places, padded = {}, {}, {}, {}
     for name, task in tasks.items():
         there = tuple(index for index, example in enumerate(share) if name in example.targets)
         if there:
             rows[name], places[name] = torch.tensor(there), there
-            targets[name] = task.collate([share[index].targets[name] for index in there], width)
+            own = [share[index].targets[name] for index in there]
+            targets[name] = task.collate(own, width)
+            if rounded and task.loss_unit != "piece":
+                padded[name] = _in_rounded_shapes(task, own, mask[[*there]])
     return Batch(
         sentences,
         tokenizer.collate([example.tokens for example in share]),
@@ -216,7 +229,39 @@ def collate(
         targets,
         places,
         loss_units_of(share, tasks) if loss_units is None else loss_units,
+        padded=padded,
     )
+
+
+_ROWS, _WIDTH, _ITEMS = 4, 8, 16
+"""Rounded numbers of rows, words and items are multiples of these; large ones of items have three bits."""
+
+
+def _in_rounded_shapes(
+    task: Task, targets: Sequence[Any], mask: Bool[np.ndarray, "row word"]
+) -> tuple[Tensor, ...]:
+    """Which rows are sentences, the mask and the fields of targets, in rounded shapes.
+
+    Behind the sentences come one or more rows of padding: one word with targets of zeros, among them an item
+    (a span, a frame) if the task has items. A number of items is rounded by copies of the last one. So what
+    padding adds to losses it adds to rows that are no sentences.
+    """
+    rows, width = mask.shape
+    padded = np.zeros((round_up(rows + 1, _ROWS), round_up(width, _WIDTH)), dtype=bool)
+    padded[:rows, :width], padded[rows:, 0] = mask, True
+    zeros = type(targets[0])(*(np.zeros((1,) * one.ndim, one.dtype) for one in targets[0]))
+    fields = task.collate([*targets, *[zeros] * (len(padded) - rows)], padded.shape[1])
+    there = torch.arange(len(padded)) < rows
+    return there, torch.from_numpy(padded), *(_rounded_items(one, len(padded)) for one in fields)
+
+
+def _rounded_items(entries: Tensor, rows: int) -> Tensor:
+    """Entries of items with copies of the last one; entries of rows as they are."""
+    items = len(entries)
+    if items == rows:
+        return entries
+    more = round_up(items, max(_ITEMS, 1 << max(items.bit_length() - 3, 0))) - items
+    return torch.cat([entries, entries[-1:].expand(more, *entries.shape[1:])])
 
 
 def loss_units_of(examples: Sequence[Example], tasks: Mapping[str, Task]) -> dict[str, int]:
@@ -320,7 +365,7 @@ class BatchLoader:
     without a share of a batch gets the batch's first sentence, as an `idle` batch.
 
     `skip` is the number of batches that were done before the run was interrupted; only the first iteration
-    leaves them out.
+    leaves them out. With `rounded`, batches have what graphs need (`Batch.padded`).
     """
 
     def __init__(
@@ -333,6 +378,7 @@ class BatchLoader:
         ranks: int = 1,
         skip: int = 0,
         accumulate: int = 1,
+        rounded: bool = False,
     ) -> None:
         self.corpus, self.tokenizer, self.tasks, self.batches = (
             example_corpus(corpus),
@@ -341,7 +387,7 @@ class BatchLoader:
             batches,
         )
         self.rank, self.ranks, self.skip = rank, ranks, skip
-        self.accumulate = accumulate
+        self.accumulate, self.rounded = accumulate, rounded
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -357,7 +403,7 @@ class BatchLoader:
             share = chosen.indices[self.rank :: self.ranks]
             examples = [self.corpus[index] for index in share or chosen.indices[:1]]
             names = {name: self.tasks[name] for name in chosen.tasks}
-            batch = collate(examples, self.tokenizer, names, loss_units)
+            batch = collate(examples, self.tokenizer, names, loss_units, rounded=self.rounded)
             if not share:
                 batch = replace(batch, idle=True)
             yield batch

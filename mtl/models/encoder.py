@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.modeling_outputs import ModelOutput
 
@@ -20,10 +21,11 @@ from mtl.errors import InputError
 from mtl.heads.arguments import one_of
 from mtl.heads.families import family_of, looks_back_only
 from mtl.models import pretrained
-from mtl.models.encoder_graphs import PassInputs, hidden_states
+from mtl.models.pass_graphs import graphs_for
 from mtl.models.pretrained import AttentionKind, Dtype
 from mtl.models.subwords import Subwords, SubwordTokenizer
 from mtl.models.tapped import SharedEncoder, WordReader
+from mtl.tasks.captured import round_up
 from mtl.tasks.decoders.decoder import at_least_float32
 from mtl.tasks.in_words import counted
 from mtl.tasks.task import Task
@@ -123,6 +125,34 @@ AS_USUAL = Reading()
 """All settings at their defaults."""
 
 
+class PassInputs(NamedTuple):
+    """What a pass reads besides weights."""
+
+    ids: Int[Tensor, "row subword"]
+    mask: Int[Tensor, "row subword"]
+    types: Int[Tensor, "row subword"] | None
+    scale: Tensor | None
+    """A factor for each head [site head], or for each head in each row [row site head]."""
+
+    def padded(self, rows: int, width: int, padding: int) -> PassInputs:
+        """The same with rows of padding, which attend to themselves: rows without any token may give NaN."""
+        below, beside = rows - self.ids.shape[0], width - self.ids.shape[1]
+        if not below and not beside:
+            return self
+        corner = (0, beside, 0, below)
+        scale = self.scale
+        if below and scale is not None and scale.dim() == 3:
+            scale = pad(scale, (0, 0, 0, 0, 0, below), value=1)
+        return PassInputs(
+            pad(self.ids, corner, value=padding),
+            pad(pad(self.mask, (0, beside)), (0, 0, 0, below), value=1),
+            None if self.types is None else pad(self.types, corner),
+            scale,
+        )
+
+
+_ROWS, _WIDTH = 4, 8
+"""Of passes by graphs, rows and widths become multiples of these."""
 HeadScale = Float[Tensor, "layer head"] | Float[Tensor, "batch layer head"]
 
 
@@ -251,7 +281,7 @@ class Encoder(WordReader, SharedEncoder):
         types = subwords.token_types if self.reads_token_types else None
         scale = self._of_rows(subwords, head_scale)
         inputs = PassInputs(self._with_word_dropout(subwords), subwords.attention_mask, types, scale)
-        hidden = hidden_states(self, self._hidden, inputs)
+        hidden = self._hidden_states(inputs)
         words = pool(hidden, subwords, self.pooling)
         return torch.cat([first_special(hidden, subwords), words], 1) if first else words
 
@@ -346,10 +376,21 @@ class Encoder(WordReader, SharedEncoder):
         # The gradient of `head_scale[subwords.sentence]` would sort the sentences on a GPU.
         return head_scale.index_select(0, subwords.sentence)
 
-    def _hidden(self, inputs: PassInputs) -> Float[Tensor, "row subword _"]:
-        """The vectors from which words are made; a pass that may be captured."""
-        with nullcontext() if inputs.scale is None else self.tap.scale(inputs.scale):
-            return self._mixed(self._read(inputs.ids, inputs.mask, inputs.types))
+    def _hidden_states(self, inputs: PassInputs) -> Float[Tensor, "row subword _"]:
+        """The vectors from which words are made, by the graphs that are in use here."""
+        graphs = graphs_for(self)
+        if graphs is None:
+            return self._hidden(*inputs)
+        rows, width = inputs.ids.shape
+        longest = max(width, min(round_up(width, _WIDTH), self.tokenizer.max_length))
+        padded = inputs.padded(round_up(rows, _ROWS), longest, self.tokenizer.padding)
+        return graphs.run(self, "the encoder", self._hidden, padded)[:rows, :width]
+
+    def _hidden(
+        self, ids: Tensor, mask: Tensor, types: Tensor | None, scale: Tensor | None
+    ) -> Float[Tensor, "row subword _"]:
+        with nullcontext() if scale is None else self.tap.scale(scale):
+            return self._mixed(self._read(ids, mask, types))
 
     def _mixed(self, output: ModelOutput) -> Float[Tensor, "row subword _"]:
         if self.mix is None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
 from huggingface_hub import CommitInfo
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from mtl.errors import InputError
 from mtl.files import write_text
@@ -31,9 +33,11 @@ from mtl.models.model_files import (
     weights_checksum,
     write_model,
 )
+from mtl.models.pass_graphs import graphs_for
 from mtl.models.passes import not_finite
 from mtl.models.pretrained import AttentionKind
 from mtl.models.tapped import SharedEncoder
+from mtl.tasks.decoders.decoder import Decoder
 from mtl.tasks.rules import TaskRules
 from mtl.tasks.task import Labels, Task
 
@@ -42,6 +46,28 @@ def _in_its_type(decoder: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]
     """A decoder's inputs, vectors of words in the type of its own weights: the encoder's may be another."""
     own = next(decoder.parameters(), None)
     return inputs if own is None else (inputs[0].to(own.dtype), *inputs[1:])
+
+
+def _shares(batch: Batch, sums: Mapping[str, Float[Tensor, ""]]) -> dict[str, Float[Tensor, ""]]:
+    """The losses of tasks, of their sums over a batch's sentences."""
+    share = 0.0 if batch.idle else 1.0
+    shares = [share / max(batch.loss_units[name], 1) for name in sums]
+    return dict(zip(sums, torch._foreach_mul([*sums.values()], shares), strict=True)) if sums else {}
+
+
+def _sum_of_sentences(
+    decoder: Decoder,
+    kind: Callable[..., Any],
+    first: bool,
+    words: Float[Tensor, "row _ hidden"],
+    there: Bool[Tensor, " row"],
+    mask: Bool[Tensor, "row word"],
+    *targets: Tensor,
+) -> Float[Tensor, ""]:
+    """The sum of the losses of rows that are `there`; the fields of targets are those of a `kind`."""
+    if first:
+        words, mask = decoder.as_read(words, mask)
+    return torch.where(there, decoder.loss(decoder(words, mask), kind(*targets), mask), 0.0).sum()
 
 
 class JointModel(Annotator):
@@ -121,6 +147,16 @@ class JointModel(Annotator):
         `tasks`. Without it, gates are sampled in training and deterministic otherwise. `sentence_scale`
         multiplies either of them, for all tasks.
         """
+        vectors = self._vectors(batch, head_scale, sentence_scale)
+        return {name: self._scores(batch, name, words) for name, words in vectors.items()}
+
+    def _vectors(
+        self,
+        batch: Batch,
+        head_scale: TaskScale | None,
+        sentence_scale: Float[Tensor, "batch site head"] | None,
+    ) -> dict[str, Float[Tensor, "row _ hidden"]]:
+        """What each task's decoder reads (`Decoder.as_read`), of the sentences annotated in it."""
         if head_scale is None:
             head_scale = self.scales.in_pass()
         rows = batch.rows
@@ -142,14 +178,14 @@ class JointModel(Annotator):
                 scale = scale * sentence_scale[index]
             words = self.encoder(batch.subwords.take(index), scale, first)
             vectors = dict(zip(rows, words.split(sizes), strict=True))
-        scores = {}
-        for name, row in rows.items():
-            mask = batch.mask if len(row) == len(batch.mask) else batch.mask[row]
-            decoder, words = self.decoder(name), self.encoder.of_task(name, vectors[name])
-            if first:
-                words, mask = decoder.as_read(words, mask)
-            scores[name] = TaskScores(decoder(words, mask), mask)
-        return scores
+        return {name: self.encoder.of_task(name, of_task) for name, of_task in vectors.items()}
+
+    def _scores(self, batch: Batch, name: str, words: Float[Tensor, "row _ hidden"]) -> TaskScores:
+        row, decoder = batch.rows[name], self.decoder(name)
+        mask = batch.mask if len(row) == len(batch.mask) else batch.mask[row]
+        if self.reads_first(batch.rows):
+            words, mask = decoder.as_read(words, mask)
+        return TaskScores(decoder(words, mask), mask)
 
     def decoded(
         self,
@@ -170,13 +206,31 @@ class JointModel(Annotator):
 
         In an `idle` batch, losses are 0 and still have a graph.
         """
-        share = 0.0 if batch.idle else 1.0
-        sums = [
-            self.decoder(name).loss(output.scores, batch.targets[name], output.mask).sum()
-            for name, output in scores.items()
-        ]
-        shares = [share / max(batch.loss_units[name], 1) for name in scores]
-        return dict(zip(scores, torch._foreach_mul(sums, shares), strict=True)) if sums else {}
+        return _shares(batch, {name: self._sum(batch, name, output) for name, output in scores.items()})
+
+    def losses_by_graphs(
+        self, batch: Batch, head_scale: TaskScale | None = None
+    ) -> dict[str, Float[Tensor, ""]]:
+        """The `losses` of a forward pass, by the graphs in use here if the batch has rounded shapes."""
+        first, sums, padded = self.reads_first(batch.rows), {}, {}
+        for name, words in self._vectors(batch, head_scale, None).items():
+            decoder = self.decoder(name)
+            graphs = graphs_for(decoder) if name in batch.padded else None
+            if graphs is None:
+                sums[name] = self._sum(batch, name, self._scores(batch, name, words))
+                continue
+            there, mask, *targets = batch.padded[name]
+            key = (id(words), mask.shape)  # tasks may read the same vectors
+            if key not in padded:
+                below, beside = len(mask) - len(words), mask.shape[1] + first - words.shape[1]
+                padded[key] = functional.pad(words, (0, 0, 0, beside, 0, below))
+            loss = partial(_sum_of_sentences, decoder, type(batch.targets[name]), first)
+            inputs = (padded[key], there, mask, *targets)
+            sums[name] = graphs.run(decoder, f"the decoder of {name}", loss, inputs)
+        return _shares(batch, sums)
+
+    def _sum(self, batch: Batch, name: str, output: TaskScores) -> Float[Tensor, ""]:
+        return self.decoder(name).loss(output.scores, batch.targets[name], output.mask).sum()
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model and its card (README.md, which is replaced) to a folder, for `from_pretrained`.

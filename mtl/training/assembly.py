@@ -30,11 +30,11 @@ from mtl.config.schema import (
 from mtl.errors import InputError
 from mtl.features import added
 from mtl.models.batches import Example, count_unknown, example_corpus, examples
-from mtl.models.encoder_graphs import EncoderGraphs
 from mtl.models.evaluate import batches
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.opened import device_of, training_precision
+from mtl.models.pass_graphs import PassGraphs
 from mtl.models.subwords import SubwordTokenizer
 from mtl.runs.folder.run import Run
 from mtl.tasks.captured import RecursionGraphs
@@ -135,7 +135,7 @@ def assemble(
         meters=used,
         rounded=config.trainer.precision == "bf16-master",
         loss_scale=LossScale() if config.trainer.precision == "16-mixed" else None,
-        graphs=[RecursionGraphs(), EncoderGraphs(say=say)] if config.trainer.cuda_graphs else (),
+        graphs=[RecursionGraphs(), PassGraphs(say=say)] if config.trainer.cuda_graphs else (),
         seed=config.seed,
     )
     seen = some_of(train, tuple(tasks), config.evaluate_train)
@@ -155,7 +155,8 @@ def assemble(
     resumption = Resumption(run.resume_checkpoint, config.trainer.checkpoint_minutes, config.seed)
     callbacks = [*records, evaluation, *observers, resumption]
     trainer = trainer_for(config.trainer, run, config.max_epochs, config.optimizer.accumulate, callbacks)
-    return TrainingParts(trainer, module, TrainingData(train, model, epochs, trainer), evaluation)
+    data = TrainingData(train, model, epochs, trainer, rounded=config.trainer.cuda_graphs)
+    return TrainingParts(trainer, module, data, evaluation)
 
 
 def some_of(train: Sequence[Example], tasks: Sequence[str], number: int) -> list[Example]:

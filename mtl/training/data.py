@@ -170,8 +170,10 @@ class TrainingData(pl.LightningDataModule):
         model: JointModel,
         batches_of: Callable[[int], list[BatchIndices]],
         trainer: pl.Trainer,
+        rounded: bool = False,
     ) -> None:
         super().__init__()
+        self.rounded = rounded
         self.corpus, self.model, self.batches_of, self.owner = corpus, model, batches_of, trainer
         self.skip = 0
 
@@ -182,7 +184,7 @@ class TrainingData(pl.LightningDataModule):
         return BatchLoader(
             self.corpus, self.model.encoder.tokenizer, self.model.tasks, self.batches_of(epoch),
             *rank_and_ranks(), skip=skip,
-            accumulate=self.owner.accumulate_grad_batches,
+            accumulate=self.owner.accumulate_grad_batches, rounded=self.rounded,
         )  # fmt: skip
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:

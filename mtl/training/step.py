@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from mtl.errors import RunError
 from mtl.models.batches import Batch
 from mtl.models.dropout import draw_by_counter
-from mtl.models.encoder_graphs import EncoderGraphs
 from mtl.models.joint import JointModel
 from mtl.models.opened import narrow_parts
+from mtl.models.pass_graphs import PassGraphs
 from mtl.models.passes import not_finite, rounded_weights
 from mtl.runs.folder.run import Run
 from mtl.tasks.captured import RecursionGraphs
@@ -68,8 +68,8 @@ class JointTraining(pl.LightningModule):
         rounded: Compute forward and backward passes with copies of the weights in bfloat16
             (`rounded_weights`); the update is that of the weights, in float32.
         loss_scale: Scales losses, since gradients are computed in float16; `None`: they are not.
-        graphs: CUDA graphs of the decoders' recursions, and of the encoder's passes; without them these are
-            computed operation by operation.
+        graphs: CUDA graphs of the decoders' recursions, and of passes through the encoder and, in batches of
+            rounded shapes, decoders and losses; without them these are computed operation by operation.
         seed: Seed of what all ranks draw alike.
     """
 
@@ -96,7 +96,7 @@ class JointTraining(pl.LightningModule):
         meters: Sequence[StepMeter] = (),
         rounded: bool = False,
         loss_scale: LossScale | None = None,
-        graphs: Sequence[RecursionGraphs | EncoderGraphs] = (),
+        graphs: Sequence[RecursionGraphs | PassGraphs] = (),
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -196,7 +196,10 @@ class JointTraining(pl.LightningModule):
             for graphs in self.graphs:
                 watching.enter_context(graphs.in_use())
             seen = [watching.enter_context(meter.watching(update)) for meter in self.meters]
-            losses = self.model.losses(batch, self.model(batch, scale))
+            if batch.padded and not seen:
+                losses = self.model.losses_by_graphs(batch, scale)
+            else:
+                losses = self.model.losses(batch, self.model(batch, scale))
         for meter, of_meter in zip(self.meters, seen, strict=True):
             meter.add(of_meter, losses, last)
         return losses

@@ -22,7 +22,7 @@ from mtl.config.effective import plain
 from mtl.config.schema import GatesConfig
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.models.batches import collate, examples
-from mtl.models.encoder_graphs import EncoderGraphs
+from mtl.models.pass_graphs import PassGraphs
 from mtl.training.step import JointTraining
 from tests.mtl import tiny
 from tests.mtl.training import test_launches
@@ -131,7 +131,7 @@ def test_steps_by_graphs_of_the_encoder_draw_and_learn_what_padded_steps_do(toy,
         scale = torch.rand(tasks, tiny.LAYERS, tiny.HEADS).cuda().requires_grad_()
         weights = [scale, *model.parameters()]
         given = None if scope is None else scale if scope == "per_task" else scale[0]
-        steps[seldom] = EncoderGraphs(seldom=seldom)
+        steps[seldom] = PassGraphs(seldom=seldom)
         of_steps = []
         for batch in [batches[number] for number in (0, 0, 0, 1, 0, 1, 1)]:
             on_card = batch.to("cuda")
@@ -155,7 +155,7 @@ def test_an_encoder_that_waits_is_not_captured_and_draws_on():
     encoder = tiny.encoder("llama", dtype=torch.float32).train().cuda()
     subwords = encoder.tokenizer.collate(encoder.tokenizer.encode_all([["the", "dog"], ["a"]])).to("cuda")
     found = []
-    for graphs in (EncoderGraphs(seldom=99), EncoderGraphs(seldom=1, say=said.append)):
+    for graphs in (PassGraphs(seldom=99), PassGraphs(seldom=1, say=said.append)):
         torch.manual_seed(0)
         with graphs.in_use():
             found.append([encoder(subwords).detach() for _ in range(4)] + [torch.rand(1, device="cuda")])

@@ -19,8 +19,8 @@ from mtl.heads.gates import HeadGates
 from mtl.heads.target import HeadTarget
 from mtl.models import encoder
 from mtl.models.batches import Batch, collate, examples
-from mtl.models.encoder_graphs import EncoderGraphs
 from mtl.models.joint import JointModel
+from mtl.models.pass_graphs import PassGraphs
 from mtl.tasks.captured import RecursionGraphs, Tensors
 from mtl.tasks.catalogue import STRUCTURED
 from mtl.tasks.decoders import con, crf
@@ -29,7 +29,7 @@ from mtl.training import step
 from mtl.training.assembly import quiet_lightning
 from mtl.training.balancers import Uniform
 from mtl.training.gate_loss import GateLoss
-from tests.launches import Launches, encoder_graphs
+from tests.launches import Launches, pass_graphs
 from tests.mtl import tiny
 
 Precision = Literal["32-true", "bf16-mixed", "bf16-master"]
@@ -59,7 +59,7 @@ def launches(job: Callable[[], object]) -> Launches:
     return counted
 
 
-def joint(toy: Path) -> tuple[JointModel, Batch]:
+def joint(toy: Path, rounded: bool = False) -> tuple[JointModel, Batch]:
     sentences = read_jsonl(toy / "train.jsonl")[:6]
     made = tiny.encoder("bert", dtype=torch.float32)
     for module in made.modules():
@@ -69,7 +69,7 @@ def joint(toy: Path) -> tuple[JointModel, Batch]:
     labels = {name: task.labels(sentences) for name, task in tasks.items()}
     model = JointModel(made, tasks, labels).train()
     share = examples(sentences, made.tokenizer, tasks, labels)
-    return model, collate(share, made.tokenizer, tasks)
+    return model, collate(share, made.tokenizer, tasks, rounded=rounded)
 
 
 def test_of_five_tasks(toy: Path, as_on_a_gpu):
@@ -104,7 +104,7 @@ def whole_step(
     model: JointModel,
     batch: Batch,
     precision: Precision = "32-true",
-    graphs: Sequence[RecursionGraphs | EncoderGraphs] = (),
+    graphs: Sequence[RecursionGraphs | PassGraphs] = (),
 ) -> Launches:
     """The operations of the second training step under Lightning: all of it, from the batch to AdamW."""
     gates = model.gates
@@ -197,14 +197,37 @@ def test_of_a_whole_step_with_graphs_of_the_encoder(
         model.gates = HeadGates(model.encoder.layers, model.encoder.heads, masks=names)
     padded = copy.deepcopy(model)
     draw = torch.get_rng_state()
-    graphs = EncoderGraphs(encoder_graphs, seldom=0)
+    graphs = PassGraphs(pass_graphs, seldom=0)
     counted = whole_step(model, batch, precision, [RecursionGraphs(graph, seldom=0), graphs])
     torch.set_rng_state(draw)
-    whole_step(padded, batch, precision, [RecursionGraphs(graph, seldom=0), EncoderGraphs(seldom=9)])
+    whole_step(padded, batch, precision, [RecursionGraphs(graph, seldom=0), PassGraphs(seldom=9)])
     assert (graphs.captured, graphs.passes) == (1, 2)
     for (name, one), other in zip(model.named_parameters(), padded.parameters(), strict=True):
         assert torch.equal(one, other), name
     casts = counted.by_name["_to_copy"]
     assert casts <= CASTS_BY_GRAPHS[precision], counted.by_name
     assert counted.total() - casts <= STEP_BY_ALL_GRAPHS[masks], counted.by_name
+    assert counted.waits() == 0, counted.by_name
+
+
+@pytest.mark.parametrize("masks", [None, "shared", "per_task"])
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_of_a_whole_step_with_graphs_of_everything(
+    masks: str | None, precision: Precision, toy: Path, as_on_a_gpu: None
+) -> None:
+    model, batch = joint(toy, rounded=True)
+    if masks:
+        names = tuple(model.tasks) if masks == "per_task" else ("shared",)
+        model.gates = HeadGates(model.encoder.layers, model.encoder.heads, masks=names)
+    padded = copy.deepcopy(model)
+    draw = torch.get_rng_state()
+    graphs = PassGraphs(pass_graphs, seldom=0)
+    counted = whole_step(model, batch, precision, [RecursionGraphs(graph, seldom=0), graphs])
+    torch.set_rng_state(draw)
+    whole_step(padded, batch, precision, [RecursionGraphs(graph, seldom=0), PassGraphs(seldom=9)])
+    assert (graphs.captured, graphs.passes) == (6, 12)
+    for (name, one), other in zip(model.named_parameters(), padded.parameters(), strict=True):
+        assert torch.equal(one, other), name
+    casts = counted.by_name["_to_copy"]
+    print(masks, precision, casts, counted.total() - casts, counted.by_name)
     assert counted.waits() == 0, counted.by_name

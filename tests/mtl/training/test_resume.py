@@ -29,15 +29,15 @@ from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.heads.gate_file import read_gates
 from mtl.models import encoder
-from mtl.models.encoder_graphs import EncoderGraphs
 from mtl.models.joint import JointModel
+from mtl.models.pass_graphs import PassGraphs
 from mtl.runs.folder.run import Run
 from mtl.training import assembly, step
 from mtl.training import train as module
 from mtl.training.checkpoint import generators, restore_generators
 from mtl.training.train import train
 from mtl.workers.lease import lease
-from tests.launches import encoder_graphs
+from tests.launches import pass_graphs
 from tests.mtl.stopped import StopAt, weights
 
 QUIET = Console(quiet=True)
@@ -110,14 +110,14 @@ def test_a_run_by_graphs_of_the_encoder_draws_the_same_whether_captured_or_resum
     monkeypatch.setattr(step.JointTraining, "_sparse_embedding", lambda self: None)
     trainer = TrainerConfig(accelerator="cpu", cuda_graphs=True, checkpoint_minutes=0.0)
     config = dataclasses.replace(config, max_epochs=4, tasks=("pos", "dep"), trainer=trainer)
-    used: list[EncoderGraphs] = []
+    used: list[PassGraphs] = []
 
     def trained(name: str, seldom: int, *observers: StopAt) -> Run:
-        def graphs(say: Callable[[str], object]) -> EncoderGraphs:
-            used.append(EncoderGraphs(encoder_graphs, seldom, say=say))
+        def graphs(say: Callable[[str], object]) -> PassGraphs:
+            used.append(PassGraphs(pass_graphs, seldom, say=say))
             return used[-1]
 
-        monkeypatch.setattr(assembly, "EncoderGraphs", graphs)
+        monkeypatch.setattr(assembly, "PassGraphs", graphs)
         return train(dataclasses.replace(config, name=name), console=QUIET, observers=observers)
 
     padded, unbroken = trained("padded", 99), trained("unbroken", 1)

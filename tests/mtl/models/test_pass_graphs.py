@@ -12,10 +12,10 @@ from torch import Tensor
 
 from mtl.models import encoder as encoders
 from mtl.models.encoder import Encoder
-from mtl.models.encoder_graphs import EncoderGraphs
+from mtl.models.pass_graphs import PassGraphs
 from mtl.models.passes import frozen, in_evaluation_mode, rounded_weights
 from mtl.models.subwords import Subwords
-from tests.launches import encoder_graphs
+from tests.launches import pass_graphs
 from tests.mtl import tiny
 
 SENTENCES = [
@@ -62,7 +62,7 @@ def scales(kind: str | None, batches: list[Subwords]) -> list[Tensor | None]:
 
 
 def trained(
-    encoder: Encoder, batches: list[Subwords], graphs: EncoderGraphs, kind: str | None = None
+    encoder: Encoder, batches: list[Subwords], graphs: PassGraphs, kind: str | None = None
 ) -> list[Tensor]:
     """Vectors and gradients of two epochs of training, the weights after it, and the next random number."""
     torch.manual_seed(5)
@@ -100,8 +100,8 @@ def test_a_pass_by_graphs_is_the_padded_pass(kind: str | None, freeze: str, sett
     if freeze != "nothing":
         part = encoder.transformer if freeze == "all" else encoder.layer_modules()[0]
         part.requires_grad_(False).eval()
-    graphs = EncoderGraphs(encoder_graphs, seldom=1)
-    found = trained(copy.deepcopy(encoder), batches, EncoderGraphs(seldom=99), kind)
+    graphs = PassGraphs(pass_graphs, seldom=1)
+    found = trained(copy.deepcopy(encoder), batches, PassGraphs(seldom=99), kind)
     assert same(trained(encoder, batches, graphs, kind), found)
     assert (graphs.captured, graphs.passes) == (2, 9 - 2)
 
@@ -109,7 +109,7 @@ def test_a_pass_by_graphs_is_the_padded_pass(kind: str | None, freeze: str, sett
 @pytest.mark.parametrize("kind", [None, "all", "rows"])
 def test_padding_changes_vectors_and_gradients_by_rounding_alone(kind: str | None) -> None:
     found = []
-    for graphs in (None, EncoderGraphs(encoder_graphs, seldom=0)):
+    for graphs in (None, PassGraphs(pass_graphs, seldom=0)):
         encoder, batches = made()
         still(encoder).word_dropout = 0.0
         for subwords, scale in zip(batches, scales(kind, batches), strict=True):
@@ -130,8 +130,8 @@ def test_every_family_has_the_vectors_of_its_padded_pass(name: str) -> None:
     """Those that wait for the device (they look at their mask, or choose experts) say so once."""
     said: list[str] = []
     encoder, batches = made(name)
-    graphs = EncoderGraphs(encoder_graphs, seldom=0, say=said.append)
-    found = trained(copy.deepcopy(encoder), batches[:2], EncoderGraphs(seldom=99), "rows")
+    graphs = PassGraphs(pass_graphs, seldom=0, say=said.append)
+    found = trained(copy.deepcopy(encoder), batches[:2], PassGraphs(seldom=99), "rows")
     assert same(trained(encoder, batches[:2], graphs, "rows"), found)
     assert len(said) == (not graphs.captured)
     assert graphs.captured or not encoder._takes_bias, said
@@ -139,9 +139,9 @@ def test_every_family_has_the_vectors_of_its_padded_pass(name: str) -> None:
 
 def test_under_autocast() -> None:
     encoder, batches = made("albert")
-    graphs = EncoderGraphs(encoder_graphs, seldom=1)
+    graphs = PassGraphs(pass_graphs, seldom=1)
     with torch.autocast("cpu", torch.bfloat16):
-        found = trained(copy.deepcopy(encoder), batches, EncoderGraphs(seldom=99), "rows")
+        found = trained(copy.deepcopy(encoder), batches, PassGraphs(seldom=99), "rows")
         assert same(trained(encoder, batches, graphs, "rows"), found)
     assert graphs.captured
 
@@ -174,7 +174,7 @@ def eagerly(case: str, encoder: Encoder, run: Callable[[], Tensor]) -> Tensor:
 def test_other_passes_are_computed_as_they_are(case: str) -> None:
     encoder, (subwords, *_) = made()
     said: list[str] = []
-    graphs = EncoderGraphs(encoder_graphs, seldom=0, say=said.append)
+    graphs = PassGraphs(pass_graphs, seldom=0, say=said.append)
     torch.manual_seed(1)
     expected = eagerly(case, encoder, lambda: encoder(subwords))
     with graphs.in_use():
@@ -191,8 +191,8 @@ def test_checkpoints_of_gradients_are_not_captured() -> None:
     encoder, batches = made()
     encoder.transformer.gradient_checkpointing_enable()
     said: list[str] = []
-    graphs = EncoderGraphs(encoder_graphs, seldom=0, say=said.append)
-    found = trained(copy.deepcopy(encoder), batches, EncoderGraphs(seldom=99))
+    graphs = PassGraphs(pass_graphs, seldom=0, say=said.append)
+    found = trained(copy.deepcopy(encoder), batches, PassGraphs(seldom=99))
     assert same(trained(encoder, batches, graphs), found)
     assert said == [
         "trainer.cuda_graphs captures no passes of the encoder (gradient checkpoints compute it twice)"
@@ -204,7 +204,7 @@ def test_gradients_accumulate_and_can_be_asked_for_again() -> None:
     found = []
     for seldom in (99, 0):
         encoder, (subwords, other, _) = made()
-        graphs = EncoderGraphs(encoder_graphs, seldom)
+        graphs = PassGraphs(pass_graphs, seldom)
         torch.manual_seed(1)
         weights = list(encoder.parameters())
         with graphs.in_use():
@@ -220,7 +220,7 @@ def test_gradients_accumulate_and_can_be_asked_for_again() -> None:
 
 def test_a_backward_pass_after_the_next_pass_is_refused() -> None:
     encoder, (subwords, other, _) = made()
-    with EncoderGraphs(encoder_graphs, seldom=0).in_use():
+    with PassGraphs(pass_graphs, seldom=0).in_use():
         words = encoder(subwords)
         encoder(other)
     with pytest.raises(RuntimeError, match="overwritten"):
@@ -229,7 +229,7 @@ def test_a_backward_pass_after_the_next_pass_is_refused() -> None:
 
 def test_weights_that_moved_are_captured_again_and_the_oldest_goes() -> None:
     encoder, (subwords, _, long) = made()
-    graphs = EncoderGraphs(encoder_graphs, seldom=0, most=2)
+    graphs = PassGraphs(pass_graphs, seldom=0, most=2)
     with graphs.in_use():
         for batch in (subwords, long, subwords):
             encoder(batch).sum().backward()
@@ -240,7 +240,7 @@ def test_weights_that_moved_are_captured_again_and_the_oldest_goes() -> None:
         words = encoder(subwords)
         assert graphs.captured == 3
         torch.manual_seed(1)
-        with EncoderGraphs(seldom=9).in_use():
+        with PassGraphs(seldom=9).in_use():
             assert torch.equal(words, encoder(subwords))
         encoder(long)
     assert (graphs.captured, len(graphs._graphs)) == (4, 2)

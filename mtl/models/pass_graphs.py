@@ -1,7 +1,8 @@
-"""An encoder's passes in training as CUDA graphs, forward and backward, one pair for each rounded shape.
+"""Passes of modules in training as CUDA graphs, forward and backward, one pair for each rounded shape.
 
 With few sentences, the host needs longer to start a pass's operations than a GPU to do their work. A graph
-starts all of them at once. Its shapes are fixed, so rows are padded to the next rounded number and width.
+starts all of them at once. Its shapes are fixed, so inputs are padded to the next rounded ones. A pass is the
+encoder's, or that of a decoder with its loss.
 
 This is the technique of `torch.cuda.make_graphed_callables`. That function is not used: it hands out buffers
 of gradients, which the next replay overwrites while parameters still accumulate in them (pytorch#181723). It
@@ -17,48 +18,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import pad
 
 from mtl.heads.blocks import in_a_block
-from mtl.models.tapped import TappedModel
-from mtl.tasks.captured import round_up
+from mtl.tasks.captured import one_by_one
 from mtl.tasks.in_words import first_line
 
-
-class PassInputs(NamedTuple):
-    """What a pass reads besides weights."""
-
-    ids: Tensor
-    mask: Tensor
-    types: Tensor | None
-    scale: Tensor | None
-    """A factor for each head [site head], or for each head in each row [row site head]."""
-
-    def padded(self, rows: int, width: int, padding: int) -> PassInputs:
-        """The same with rows of padding, which attend to themselves: rows without any token may give NaN."""
-        below, beside = rows - self.ids.shape[0], width - self.ids.shape[1]
-        if not below and not beside:
-            return self
-        corner = (0, beside, 0, below)
-        scale = self.scale
-        if below and scale is not None and scale.dim() == 3:
-            scale = pad(scale, (0, 0, 0, 0, 0, below), value=1)
-        return PassInputs(
-            pad(self.ids, corner, value=padding),
-            pad(pad(self.mask, (0, beside)), (0, 0, 0, below), value=1),
-            None if self.types is None else pad(self.types, corner),
-            scale,
-        )
-
-
-Compute = Callable[[PassInputs], Tensor]
-"""A pass: hidden states [row subword hidden]."""
+Inputs = Sequence[Tensor | None]
+"""What a pass reads besides weights."""
+Compute = Callable[..., Tensor]
+"""A pass: from its inputs, one after another, to its output."""
 Replay = Callable[[], object]
 Capture = Callable[[Callable[[], Tensor], Callable[[Tensor], object]], tuple[Replay, Tensor, Replay]]
 """From a pass and what takes gradients of its output, both from and to tensors at fixed places, to what does
@@ -66,7 +40,10 @@ each again, with the output of the first between them."""
 
 
 class CudaCapture:
-    """Captures on a GPU; all graphs share memory, since no pass begins before the last one has ended."""
+    """Captures passes of one module on a GPU.
+
+    All of its graphs share memory, since none of its passes begins before the last one has ended.
+    """
 
     def __init__(self) -> None:
         self._pool: Any = None
@@ -115,20 +92,21 @@ class _Pass:
     """
 
     def __init__(
-        self, compute: Compute, inputs: PassInputs, places: Mapping[Tensor, Tensor], capture: Capture
+        self, compute: Compute, inputs: Inputs, places: Mapping[Tensor, Tensor], capture: Capture
     ) -> None:
-        there = {name: one.clone().detach() for name, one in inputs._asdict().items() if one is not None}
-        self.compute, self.inputs, self.places = compute, inputs._replace(**there), dict(places)
-        if inputs.scale is not None and self.inputs.scale is not None and inputs.scale.requires_grad:
-            self.places[self.inputs.scale.requires_grad_()] = torch.empty_like(inputs.scale)
+        self.compute, self.places = compute, dict(places)
+        self.inputs = [None if one is None else one.detach().clone() for one in inputs]
+        for place, one in zip(self.inputs, inputs, strict=True):
+            if place is not None and one is not None and one.requires_grad:
+                self.places[place.requires_grad_()] = torch.empty_like(place)
         self.gradient: Tensor | None = None
         """That of the output."""
         self.gradients: dict[Tensor | None, Tensor] = {}
-        """The places of weights and the scale that take part."""
+        """The places of weights and inputs that take part."""
         self.replay, self.output, self.replay_backward = capture(self._forward, self._backward)
 
     def _forward(self) -> Tensor:
-        return self.compute(self.inputs)
+        return self.compute(*self.inputs)
 
     def _backward(self, output: Tensor) -> None:
         """Write the gradients; what they are computed from is kept, since balancers ask for them again."""
@@ -149,21 +127,23 @@ class _Replayed(torch.autograd.Function):
     """A pass by its graphs: each way a replay, and copies to and from fixed places."""
 
     @staticmethod
-    def forward(
-        ctx: Any, graphs: EncoderGraphs, graph: _Pass, inputs: PassInputs, *trained: Tensor | None
-    ) -> Tensor:
-        for place, one in zip(graph.inputs, inputs, strict=True):
+    def forward(ctx: Any, module: _Module, graph: _Pass, *given: Tensor | None) -> Tensor:
+        pairs: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
+        for place, one in zip(graph.inputs, given, strict=False):  # weights follow
             if place is not None and one is not None:
-                place.copy_(one)
+                pairs.setdefault(place.dtype, []).append((place, one))
+        for of_type in pairs.values():
+            places, inputs = map(list, zip(*of_type, strict=True))
+            torch._foreach_copy_(places, inputs)
         graph.replay()
-        graphs.passes += 1
-        ctx.graphs, ctx.graph, ctx.number = graphs, graph, graphs.passes
+        module.passes += 1
+        ctx.module, ctx.graph, ctx.number = module, graph, module.passes
         return graph.output.detach()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.number != ctx.graphs.passes:
+        if ctx.number != ctx.module.passes:
             raise RuntimeError("the next pass by CUDA graphs has overwritten what this backward pass needs")
         graph: _Pass = ctx.graph
         assert graph.gradient is not None
@@ -172,11 +152,23 @@ class _Replayed(torch.autograd.Function):
         made = {one: torch.empty_like(place) for one, place in graph.gradients.items()}
         if made:
             torch._foreach_copy_([*made.values()], [*graph.gradients.values()])
-        return None, None, None, made.get(graph.inputs.scale), *map(made.get, ctx.graphs.places)
+        return None, None, *map(made.get, graph.inputs), *map(made.get, ctx.module.places)
 
 
-class EncoderGraphs:
-    """The graphs of one training's encoder.
+class _Module:
+    """What is known of a module: its weights, the shapes of its passes, and their graphs."""
+
+    def __init__(self, module: nn.Module, capture: Capture) -> None:
+        self.capture, self.failed, self.passes = capture, False, 0
+        self.weights = [*module.parameters(), *module.buffers()]
+        self.places: dict[Tensor, Tensor] = {}
+        """Per trained weight, where graphs of all shapes write its gradient to."""
+        self.seen: Counter[tuple[object, ...]] = Counter()
+        self.graphs: OrderedDict[tuple[object, ...], _Pass] = OrderedDict()
+
+
+class PassGraphs:
+    """The graphs of one training.
 
     All passes are padded, and those of a frequent shape are computed by graphs. On a GPU, a replay takes as
     many random numbers from torch's generator as the operations do one by one, in the same order: either adds
@@ -185,14 +177,14 @@ class EncoderGraphs:
     replay sees updates in place, and a shape is captured again if they have moved.
 
     Passes in evaluation mode, without gradients, inside a `WithBlock` (observed heads, copies of weights) and
-    of several processes are neither padded nor captured. If a pass cannot be captured, since it waits for the
-    device (it looks at the mask, or chooses experts) or has gradient checkpoints, none is. Hooks that others
-    put on modules run during captures alone.
+    of several processes are neither padded nor captured. If a pass of a module cannot be captured, since it
+    waits for the device (it looks at the mask, or chooses experts) or has gradient checkpoints, none is.
+    Hooks that others put on modules run during captures alone.
 
     Args:
         capture: Makes graphs; `None`: on a GPU.
-        seldom: Shapes that were seen at most so often are computed without a graph.
-        most: Shapes whose graphs are kept; the one that was used longest ago goes first.
+        seldom: Shapes that a module had at most so often are computed without a graph.
+        most: Shapes of a module whose graphs are kept; the one that was used longest ago goes first.
         say: Is told why passes are not captured, each reason once.
     """
 
@@ -203,15 +195,16 @@ class EncoderGraphs:
         most: int = 32,
         say: Callable[[str], object] = warnings.warn,
     ) -> None:
-        self.capture, self.seldom, self.most, self.say = capture or CudaCapture(), seldom, most, say
-        self.captured = self.passes = 0
-        """Captured passes, and passes by graphs, so far."""
-        self.places: dict[Tensor, Tensor] = {}
-        """Per trained weight, where graphs of all shapes write its gradient to."""
-        self._weights: Sequence[Tensor] = ()
-        self._seen: Counter[tuple[object, ...]] = Counter()
-        self._graphs: OrderedDict[tuple[object, ...], _Pass] = OrderedDict()
-        self._failed, self._said = False, set[str]()
+        self.capture, self.seldom, self.most, self.say = capture, seldom, most, say
+        self.captured = self.padded = 0
+        """Captured passes, and padded passes, so far."""
+        self._modules: dict[nn.Module, _Module] = {}
+        self._said = set[str]()
+
+    @property
+    def passes(self) -> int:
+        """Passes by graphs so far."""
+        return sum(module.passes for module in self._modules.values())
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -222,79 +215,84 @@ class EncoderGraphs:
         finally:
             _GRAPHS.reset(token)
 
-    def run(self, encoder: TappedModel, compute: Compute, inputs: PassInputs) -> Tensor:
-        """What `compute` returns for the inputs: the encoder's hidden states."""
+    def takes(self, module: nn.Module) -> bool:
+        """Whether a pass of the module is to be padded, and computed by `run`."""
+        if not module.training or not torch.is_grad_enabled():
+            return False
         several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-        if not encoder.training or not torch.is_grad_enabled():
-            return compute(inputs)
-        if in_a_block() or several:
+        if several or in_a_block():
             self._say("of several processes" if several else "with observed heads or copies of weights")
-            return compute(inputs)
-        (rows, width), tokenizer = inputs.ids.shape, encoder.tokenizer
-        longest = max(width, min(round_up(width, _WIDTH), tokenizer.max_length))
-        inputs = inputs.padded(round_up(rows, _ROWS), longest, tokenizer.padding)
-        graph = self._graph(encoder, compute, inputs)
-        if graph is None:
-            hidden = _with_own_casts(compute, inputs)
-        else:
-            hidden = _Replayed.apply(self, graph, inputs, inputs.scale, *self.places)
-        return hidden[:rows, :width]
+            return False
+        return True
 
-    def _graph(self, encoder: TappedModel, compute: Compute, inputs: PassInputs) -> _Pass | None:
+    def run(self, module: nn.Module, name: str, compute: Compute, inputs: Inputs) -> Tensor:
+        """What `compute` returns for padded inputs; `name` says whose pass it is."""
+        self.padded += 1
+        if module not in self._modules:
+            self._modules[module] = _Module(module, self.capture or CudaCapture())
+        known = self._modules[module]
+        graph = self._graph(module, known, name, compute, inputs)
+        if graph is None:  # views sum the gradients of this pass before those of others, as graphs do
+            return _with_own_casts(compute, *(one if one is None else one.view_as(one) for one in inputs))
+        output: Tensor = _Replayed.apply(known, graph, *inputs, *known.places)
+        return output
+
+    def _graph(
+        self, module: nn.Module, known: _Module, name: str, compute: Compute, inputs: Inputs
+    ) -> _Pass | None:
         """The graphs for such inputs; `None`: there are none."""
-        if not self._weights:
-            self._weights = [*encoder.parameters(), *encoder.buffers()]
-        device = inputs.ids.device
+        device = next(one.device for one in inputs if one is not None)
         key = (
             *(one if one is None else (one.shape, one.dtype, one.requires_grad) for one in inputs),
             torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type),
-            *(weight.data_ptr() for weight in self._weights),
+            *(weight.data_ptr() for weight in known.weights),
         )
-        if key in self._graphs:
-            self._graphs.move_to_end(key)
-            return self._graphs[key]
-        self._seen[key] += 1
-        if self._failed or self._seen[key] <= self.seldom:
+        if key in known.graphs:
+            known.graphs.move_to_end(key)
+            return known.graphs[key]
+        known.seen[key] += 1
+        if known.failed or known.seen[key] <= self.seldom:
             return None
-        if not self.places:
-            self.places = {one: torch.empty_like(one) for one in self._weights if one.requires_grad}
+        if not known.places:
+            known.places = {one: torch.empty_like(one) for one in known.weights if one.requires_grad}
         try:
-            if any(getattr(module, "gradient_checkpointing", False) for module in encoder.modules()):
+            if any(getattr(part, "gradient_checkpointing", False) for part in module.modules()):
                 raise RuntimeError("gradient checkpoints compute it twice")
             with torch.random.fork_rng([device] if device.type == "cuda" else []):
                 once = partial(_with_own_casts, compute)
-                graph = self._graphs[key] = _Pass(once, inputs, self.places, self.capture)
+                graph = known.graphs[key] = _Pass(once, inputs, known.places, known.capture)
         except RuntimeError as error:
-            self._failed = True
-            self._graphs.clear()
-            self._say(f"({first_line(error)})")
+            known.failed = True
+            known.graphs.clear()
+            self._say(f"of {name} ({first_line(error)})")
             return None
         self.captured += 1
-        if len(self._graphs) > self.most:
-            oldest, _ = self._graphs.popitem(last=False)
-            del self._seen[oldest]
+        if len(known.graphs) > self.most:
+            oldest, _ = known.graphs.popitem(last=False)
+            del known.seen[oldest]
         return graph
 
     def _say(self, why: str) -> None:
         if why not in self._said:
             self._said.add(why)
-            self.say(f"trainer.cuda_graphs captures no passes of the encoder {why}")
+            self.say(f"trainer.cuda_graphs captures no passes {why}")
 
 
-_GRAPHS: ContextVar[EncoderGraphs | None] = ContextVar("encoder_graphs", default=None)
-_ROWS, _WIDTH = 4, 8
-"""Rows and widths become multiples of these."""
+_GRAPHS: ContextVar[PassGraphs | None] = ContextVar("pass_graphs", default=None)
 
 
-def hidden_states(encoder: TappedModel, compute: Compute, inputs: PassInputs) -> Tensor:
-    """What `compute` returns for the inputs, by the graphs that are in use here."""
+def graphs_for(module: nn.Module) -> PassGraphs | None:
+    """The graphs that are in use here and take passes of the module."""
     graphs = _GRAPHS.get()
-    return compute(inputs) if graphs is None else graphs.run(encoder, compute, inputs)
+    return graphs if graphs is not None and graphs.takes(module) else None
 
 
-def _with_own_casts(compute: Compute, inputs: PassInputs) -> Tensor:
-    """A pass under the autocast that is on, if any, but without its cache of weights, as captures need it."""
-    kind = inputs.ids.device.type
+def _with_own_casts(compute: Compute, *inputs: Tensor | None) -> Tensor:
+    """A pass under the autocast that is on, if any, but without its cache of weights, as captures need it.
+
+    Recursions are computed plainly, since a graph can have no other inside.
+    """
+    kind = next(one.device.type for one in inputs if one is not None)
     on, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-    with torch.autocast(kind, dtype, on, cache_enabled=False):
-        return compute(inputs)
+    with torch.autocast(kind, dtype, on, cache_enabled=False), one_by_one():
+        return compute(*inputs)
