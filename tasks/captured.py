@@ -16,6 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mtl.tasks.in_words import counted
+
 Tensors = tuple[Tensor, ...]
 Capture = Callable[[Callable[..., Tensors], Tensors], tuple[Callable[[], None], Tensors]]
 """From a function and its inputs to what computes it again from them, and to the outputs that this fills."""
@@ -87,6 +89,10 @@ class RecursionGraphs:
             yield
         finally:
             _GRAPHS.reset(token)
+
+    def described(self) -> str:
+        """How many recursions were captured, in a line."""
+        return f"CUDA graphs: {counted(self.captured, 'capture')} of recursions"
 
     def run(self, recursion: Recursion, given: Tensors) -> Tensors:
         """What the recursion returns; `given` are its inputs."""

@@ -27,7 +27,7 @@ from torch.autograd.function import once_differentiable
 
 from mtl.heads.blocks import in_a_block
 from mtl.tasks.captured import one_by_one
-from mtl.tasks.in_words import first_line
+from mtl.tasks.in_words import counted, first_line
 
 Inputs = Sequence[Tensor | None]
 """What a pass reads besides weights."""
@@ -214,6 +214,13 @@ class PassGraphs:
             yield
         finally:
             _GRAPHS.reset(token)
+
+    def described(self) -> str:
+        """How many passes were captured, and how many were computed by graphs, in a line."""
+        return (
+            f"CUDA graphs: {counted(self.captured, 'capture')} of passes; "
+            f"{self.passes:,} of {counted(self.padded, 'pass', 'passes')} by graphs"
+        )
 
     def takes(self, module: nn.Module) -> bool:
         """Whether a pass of the module is to be padded, and computed by `run`."""

@@ -213,6 +213,8 @@ def _fit(training: TrainingParts, run: Run, console: Console, checkpoint: Path |
         with quiet_lightning():
             # Tensors, numbers and text only: a checkpoint from elsewhere runs no code.
             trainer.fit(module, datamodule=training.data, ckpt_path=checkpoint, weights_only=True)
+        for graphs in module.graphs:
+            console.print(graphs.described(), **PLAIN)
     except SystemExit as error:  # how Lightning ends after KeyboardInterrupt
         _leave_group()
         raise KeyboardInterrupt from error

@@ -102,7 +102,7 @@ def test_a_run_with_a_target_is_resumed_exactly_after_its_heads_were_chosen(conf
 
 
 @pytest.mark.slow
-def test_a_run_by_graphs_of_the_encoder_draws_the_same_whether_captured_or_resumed(config, monkeypatch):
+def test_a_run_by_graphs_draws_the_same_whether_captured_or_resumed(config, monkeypatch):
     """A stand-in takes the place of a GPU's graphs; a resumed run captures each shape anew, and later."""
     monkeypatch.setattr(module, "check_machine", lambda settings: torch.device("cuda"))
     monkeypatch.setattr(encoder, "_on_cpu", lambda tensor: False)
@@ -130,7 +130,7 @@ def test_a_run_by_graphs_of_the_encoder_draws_the_same_whether_captured_or_resum
     says = io.StringIO()
     rounded = dataclasses.replace(trainer, precision="bf16-master")
     train(dataclasses.replace(config, name="rounded", trainer=rounded), console=Console(file=says, width=200))
-    assert says.getvalue().count("captures no passes of the encoder with observed heads or copies") == 1
+    assert says.getvalue().count("captures no passes with observed heads or copies") == 1
     assert used[-1].passes == 0
 
 
