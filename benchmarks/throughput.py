@@ -251,7 +251,8 @@ def training_seconds(
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
         precision=None if own else precision, plugins=own,
     )  # fmt: skip
-    loader = BatchLoader(corpus, model.encoder.tokenizer, model.tasks, [*warming, *steps])
+    plan = [*warming, *steps]
+    loader = BatchLoader(corpus, model.encoder.tokenizer, model.tasks, plan, rounded=bool(graphs))
     rounded = precision == "bf16-master"
     trainer.fit(JointTraining(model, Uniform(), updates=1000, rounded=rounded, graphs=graphs), loader)
     return clock.seconds

@@ -435,7 +435,7 @@ class TrainerConfig:
     weights; float16 by autocast, with scaled losses. `auto`: bf16-mixed if the hardware supports it (GPU, or
     CPU with AMX or AVX512-BF16), else float32."""
     cuda_graphs: Annotated[bool, _LABELS] = False
-    """On a GPU, compute the encoder's passes in training and the recursions of CON, SRL and BIO tags as CUDA
+    """On a GPU, compute in training the passes of the encoder, and of decoders with their losses, as CUDA
     graphs: the host starts fewer operations."""
     threads: Annotated[Size | None, Volatile()] = None
     """CPU threads of one process; `null`: torch's default."""

@@ -115,14 +115,15 @@ def test_training_has_the_losses_of_the_cpu(settings):
 
 @pytest.mark.parametrize("scope", [None, "shared", "per_task"])
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-def test_steps_by_graphs_of_the_encoder_draw_and_learn_what_padded_steps_do(toy, scope, precision):
+@pytest.mark.parametrize("rounded", [False, True])
+def test_steps_by_graphs_draw_and_learn_what_padded_steps_do(toy, scope, precision, rounded):
     """With dropout of all kinds, in two shapes, one of which is captured later; weights change in place."""
     steps, found = {}, []
     for seldom in (99, 1):
         torch.manual_seed(0)
-        model, batch = test_launches.joint(toy)
+        model, batch = test_launches.joint(toy, rounded)
         few = examples(read_jsonl(toy / "train.jsonl")[:2], model.tokenizer, model.tasks, model.labels)
-        batches = batch, collate(few, model.tokenizer, model.tasks)
+        batches = batch, collate(few, model.tokenizer, model.tasks, rounded=rounded)
         model.cuda()
         for module in model.encoder.modules():
             if type(module).__name__.endswith("SelfAttention"):
@@ -136,7 +137,7 @@ def test_steps_by_graphs_of_the_encoder_draw_and_learn_what_padded_steps_do(toy,
         for batch in [batches[number] for number in (0, 0, 0, 1, 0, 1, 1)]:
             on_card = batch.to("cuda")
             with torch.autocast("cuda", torch.bfloat16, precision == "bf16-mixed"), steps[seldom].in_use():
-                losses = torch.stack([*model.losses(on_card, model(on_card, given)).values()])
+                losses = torch.stack([*model.losses_by_graphs(on_card, given).values()])
             gradients = torch.autograd.grad(losses.sum(), weights, allow_unused=True)
             of_steps.append((losses, [one for one in gradients if one is not None]))
             with torch.no_grad():
@@ -144,7 +145,8 @@ def test_steps_by_graphs_of_the_encoder_draw_and_learn_what_padded_steps_do(toy,
                     if gradient is not None:
                         weight -= 1e-3 * gradient
         found.append((of_steps, torch.cuda.get_rng_state()))
-    assert (steps[99].captured, steps[1].captured, steps[1].passes) == (0, 2, 5)
+    modules = 6 if rounded else 1  # the decoders, too
+    assert (steps[99].captured, steps[1].captured, steps[1].passes) == (0, 2 * modules, 5 * modules)
     assert torch.equal(found[0][1], found[1][1])
     near = 1e-3 if precision == "32-true" else 2e-2
     torch.testing.assert_close(found[0][0], found[1][0], rtol=near, atol=near)
