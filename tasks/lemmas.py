@@ -40,6 +40,7 @@ class Lemmas(Task):
     layers: ClassVar[tuple[str, ...]] = (LEMMAS,)
     layer: ClassVar[str] = LEMMAS
     item: ClassVar[str] = "lemma"
+    in_rounded_shapes: ClassVar[bool] = True
     score: ClassVar[str] = "accuracy"
     scores: ClassVar[tuple[str, ...]] = ("accuracy",)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 class SentenceTask(Task):
     """One label for a sentence or for a pair; its layer has the task's name."""
 
+    in_rounded_shapes: ClassVar[bool] = True
     loss_unit: ClassVar[Literal["word", "sentence"]] = "sentence"
     sentences: ClassVar[tuple[int, ...]] = (1, 2)
 

@@ -38,6 +38,7 @@ class Tags(Task):
     item: ClassVar[str] = "tag"
     label_column: ClassVar[str] = "tag"
     of_features: ClassVar[bool] = True
+    in_rounded_shapes: ClassVar[bool] = True
     score: ClassVar[str] = "accuracy"
     scores: ClassVar[tuple[str, ...]] = ("accuracy",)
 
@@ -171,6 +172,7 @@ class Ner(Task):
     item: ClassVar[str] = "entity"
     finds: ClassVar[bool] = True
     label_column: ClassVar[str] = "entity"
+    in_rounded_shapes: ClassVar[bool] = True
     score: ClassVar[str] = "f1"
     scores: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "f1/")
 
@@ -241,6 +243,7 @@ class Dep(Task):
     layer: ClassVar[str] = "arcs"
     item: ClassVar[str] = "arc"
     no_label: ClassVar[str | None] = "_"
+    in_rounded_shapes: ClassVar[bool] = True
     score: ClassVar[str] = "las"
     scores: ClassVar[tuple[str, ...]] = ("uas", "las", "las_subtypes", "ucm", "lcm")
     scored_by: ClassVar[tuple[str, ...]] = ("punct",)
@@ -330,6 +333,7 @@ class Graphs(Task):
     item: ClassVar[str] = "arc"
     finds: ClassVar[bool] = True
     no_label: ClassVar[str | None] = "_"
+    in_rounded_shapes: ClassVar[bool] = True
     score: ClassVar[str] = "f1"
     scores: ClassVar[tuple[str, ...]] = (
         "precision", "recall", "f1", "unlabelled_precision", "unlabelled_recall", "unlabelled_f1",
@@ -421,6 +425,7 @@ class Con(Task):
     layer: ClassVar[str] = "tree"
     item: ClassVar[str] = "constituent"
     finds: ClassVar[bool] = True
+    in_rounded_shapes: ClassVar[bool] = True
     score: ClassVar[str] = "f1"
     scores: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "uf1", "ucm", "lcm")
 
@@ -484,6 +489,7 @@ class Srl(Task):
     layer: ClassVar[str] = "frames"
     item: ClassVar[str] = "frame"
     finds: ClassVar[bool] = True
+    in_rounded_shapes: ClassVar[bool] = True
     score: ClassVar[str] = "f1"
     scores: ClassVar[tuple[str, ...]] = (
         "precision", "recall", "f1", "predicate_f1", "given_precision", "given_recall", "given_f1",
@@ -581,6 +587,7 @@ class Drawn(Task):
     layers: ClassVar[tuple[str, ...]] = ()
     layer: ClassVar[str] = "words"
     drawn: ClassVar[bool] = True
+    in_rounded_shapes: ClassVar[bool] = True
     score: ClassVar[str] = "accuracy"
     scores: ClassVar[tuple[str, ...]] = ("accuracy",)
     scored_by: ClassVar[tuple[str, ...]] = ("classes", "draw")

@@ -202,7 +202,7 @@ def collate(
 ) -> Batch:
     """Pad `share` into a batch of an update with these `loss_units` (`None`: those of `share`).
 
-    With `rounded`, it also has what graphs need (`Batch.padded`).
+    With `rounded`, it also has what graphs need (`Batch.padded`), of tasks that allow it.
     """
     sentences = tuple(example.sentence for example in share)
     lengths = np.fromiter((len(sentence) for sentence in sentences), dtype=np.int64, count=len(sentences))
@@ -219,7 +219,7 @@ def collate(
             rows[name], places[name] = torch.tensor(there), there
             own = [share[index].targets[name] for index in there]
             targets[name] = task.collate(own, width)
-            if rounded and task.loss_unit != "piece":
+            if rounded and task.in_rounded_shapes:
                 padded[name] = _in_rounded_shapes(task, own, mask[[*there]])
     return Batch(
         sentences,
@@ -242,6 +242,7 @@ def _in_rounded_shapes(
 ) -> tuple[Tensor, ...]:
     """Which rows are sentences, the mask and the fields of targets, in rounded shapes.
 
+    The first two are 0 and 1 of the type of most fields, since tensors of one type are copied at once.
     Behind the sentences come one or more rows of padding: one word with targets of zeros, among them an item
     (a span, a frame) if the task has items. A number of items is rounded by copies of the last one. So what
     padding adds to losses it adds to rows that are no sentences.
@@ -251,8 +252,9 @@ def _in_rounded_shapes(
     padded[:rows, :width], padded[rows:, 0] = mask, True
     zeros = type(targets[0])(*(np.zeros((1,) * one.ndim, one.dtype) for one in targets[0]))
     fields = task.collate([*targets, *[zeros] * (len(padded) - rows)], padded.shape[1])
-    there = torch.arange(len(padded)) < rows
-    return there, torch.from_numpy(padded), *(_rounded_items(one, len(padded)) for one in fields)
+    there = np.arange(len(padded)) < rows
+    numbers = [torch.from_numpy(one.astype(np.int64)) for one in (there, padded)]
+    return *numbers, *(_rounded_items(one, len(padded)) for one in fields)
 
 
 def _rounded_items(entries: Tensor, rows: int) -> Tensor:

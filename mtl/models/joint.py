@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import torch
 from huggingface_hub import CommitInfo
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -60,14 +60,16 @@ def _sum_of_sentences(
     kind: Callable[..., Any],
     first: bool,
     words: Float[Tensor, "row _ hidden"],
-    there: Bool[Tensor, " row"],
-    mask: Bool[Tensor, "row word"],
+    there: Int[Tensor, " row"],
+    mask: Int[Tensor, "row word"],
     *targets: Tensor,
 ) -> Float[Tensor, ""]:
     """The sum of the losses of rows that are `there`; the fields of targets are those of a `kind`."""
+    within = mask.bool()
     if first:
-        words, mask = decoder.as_read(words, mask)
-    return torch.where(there, decoder.loss(decoder(words, mask), kind(*targets), mask), 0.0).sum()
+        words, within = decoder.as_read(words, within)
+    losses = decoder.loss(decoder(words, within), kind(*targets), within)
+    return torch.where(there.bool(), losses, 0.0).sum()
 
 
 class JointModel(Annotator):

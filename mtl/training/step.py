@@ -196,7 +196,7 @@ class JointTraining(pl.LightningModule):
             for graphs in self.graphs:
                 watching.enter_context(graphs.in_use())
             seen = [watching.enter_context(meter.watching(update)) for meter in self.meters]
-            if batch.padded and not seen:
+            if batch.padded:
                 losses = self.model.losses_by_graphs(batch, scale)
             else:
                 losses = self.model.losses(batch, self.model(batch, scale))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -200,6 +201,19 @@ def test_steps_by_graphs_are_padded_steps_to_the_last_bit(
         found.append([*(one for one in steps if one is not None), *model.parameters(), torch.rand(1)])
     assert (graphs.captured, graphs.passes) == (12, 18)
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_a_task_that_allows_no_padding_is_not_captured(toy: Path, as_on_a_gpu: None) -> None:
+    @dataclass(frozen=True)
+    class Alone(Pos):
+        in_rounded_shapes: ClassVar[bool] = False
+
+    sentences = lacking(toy)
+    model = still(made({"pos": Pos(), "alone": Alone()}, sentences))
+    batch, graphs = batched(model, sentences), PassGraphs(pass_graphs, seldom=0)
+    expected = one_step(model, batch, None)
+    torch.testing.assert_close(one_step(model, batch, graphs), expected, rtol=1e-4, atol=1e-5)
+    assert graphs.captured == 2  # the encoder and POS
 
 
 @pytest.mark.parametrize("case", ["observed", "evaluation", "frozen decoders"])
