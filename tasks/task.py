@@ -91,9 +91,9 @@ class Task(ABC):
     loss_unit: ClassVar[Literal["word", "sentence", "piece"]] = "word"
     """What the task labels: its loss is divided by the annotated words, sentences or pieces of the batch."""
     in_rounded_shapes: ClassVar[bool] = False
-    """Whether graphs may compute its losses (`trainer.cuda_graphs`). They pad batches with targets of zeros, each
-    axis of size 1, and with copies of the last item (a span, a frame). So a sentence's loss must follow from
-    its own row and targets, and `collate` must put items in the order of their sentences."""
+    """Whether graphs may compute its losses (`trainer.cuda_graphs`). They pad batches with targets of zeros,
+    each axis of size 1, and with copies of the last item (a span, a frame). So a sentence's loss must follow
+    from its own row and targets, and `collate` must put items in the order of their sentences."""
     score: ClassVar[str]
     """Which of the metric's scores stands for the task in model selection."""
     scores: ClassVar[tuple[str, ...]]
