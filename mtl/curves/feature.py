@@ -50,9 +50,9 @@ FEATURE = Feature(
     evidence={
         "pruning-curves": Evidence(
             title="pruning curves",
-            table=f"{_RUNS}:points_of_report",
-            of_report=f"{_RUNS}:runs_of_figures",
-            shown="mtl.probes.curves.report:shown_curves",
+            table="mtl.curves.runs:points_of_report",
+            of_report="mtl.curves.runs:runs_of_figures",
+            shown="mtl.probes.curves.figures:shown_curves",
             tables=("pruning-curves.*", "pruning-kinds.*"),
             figures={
                 "curve": FigureRow(
