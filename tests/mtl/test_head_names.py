@@ -21,10 +21,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from mtl.analysis.ablation import Ablation
-from mtl.commands import measure
-from mtl.probes.figures.head_maps import head_label_heatmap, head_maps
+from mtl.commands import ablate, measure
+from mtl.probes.figures.head_maps import head_label_heatmap, head_maps, label_map
 from mtl.probes.figures.history import gates_over_time, heads_over_time
-from mtl.probes.figures.labels_of_heads import label_map
 from mtl.probes.figures.masks import grey_overlap, mask_picture, rgb_overlap
 from mtl.probes.measures.groups import GROUPS
 from mtl.probes.report.head_maps import head_map, heads_data

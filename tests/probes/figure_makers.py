@@ -9,9 +9,14 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from mtl.probes.figures.head_maps import correlation_matrix, head_label_heatmap, head_maps
+from mtl.probes.figures.head_maps import (
+    correlation_matrix,
+    head_label_heatmap,
+    head_maps,
+    label_map,
+    layer_lines,
+)
 from mtl.probes.figures.history import gates_over_time
-from mtl.probes.figures.labels_of_heads import label_map, layer_lines
 from mtl.probes.figures.masks import grey_overlap, mask_picture, rgb_overlap
 from mtl.probes.figures.scores import (
     comparison_figure,

@@ -14,9 +14,15 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from mtl.probes.figures.head_maps import correlation_matrix, head_label_heatmap
+from mtl.probes.figures.head_maps import (
+    best_by_layer,
+    best_label_of_heads,
+    correlation_matrix,
+    head_label_heatmap,
+    label_map,
+    layer_lines,
+)
 from mtl.probes.figures.history import gates_over_time
-from mtl.probes.figures.labels_of_heads import best_by_layer, best_label_of_heads, label_map, layer_lines
 from mtl.probes.figures.masks import animation, grey_overlap, mask_picture, rgb_image, rgb_overlap, shades
 from mtl.probes.figures.scores import PER_ROW, heads_kept, label_accuracy, learning_curves
 from mtl.probes.figures.style import COLUMN, FAINT, FORCED, MOSTLY_FORCED, looks_of, pixels, render
