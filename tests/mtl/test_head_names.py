@@ -23,8 +23,7 @@ from rich.console import Console
 from mtl.analysis.ablation import Ablation
 from mtl.commands import ablate, measure
 from mtl.probes.figures.head_maps import head_label_heatmap, head_maps, label_map
-from mtl.probes.figures.history import gates_over_time, heads_over_time
-from mtl.probes.figures.masks import grey_overlap, mask_picture, rgb_overlap
+from mtl.probes.figures.masks import gates_over_time, grey_overlap, heads_over_time, mask_picture, rgb_overlap
 from mtl.probes.measures.groups import GROUPS
 from mtl.probes.report.head_maps import head_map, heads_data
 from mtl.probes.sites import Site, by_name, cell_names, head_name, layer_name, read_head, with_names

@@ -16,8 +16,7 @@ from mtl.probes.figures.head_maps import (
     label_map,
     layer_lines,
 )
-from mtl.probes.figures.history import gates_over_time
-from mtl.probes.figures.masks import grey_overlap, mask_picture, rgb_overlap
+from mtl.probes.figures.masks import gates_over_time, grey_overlap, mask_picture, rgb_overlap
 from mtl.probes.figures.scores import (
     comparison_figure,
     heads_kept,

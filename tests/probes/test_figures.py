@@ -22,8 +22,15 @@ from mtl.probes.figures.head_maps import (
     label_map,
     layer_lines,
 )
-from mtl.probes.figures.history import gates_over_time
-from mtl.probes.figures.masks import animation, grey_overlap, mask_picture, rgb_image, rgb_overlap, shades
+from mtl.probes.figures.masks import (
+    animation,
+    gates_over_time,
+    grey_overlap,
+    mask_picture,
+    rgb_image,
+    rgb_overlap,
+    shades,
+)
 from mtl.probes.figures.scores import PER_ROW, heads_kept, label_accuracy, learning_curves
 from mtl.probes.figures.style import COLUMN, FAINT, FORCED, MOSTLY_FORCED, looks_of, pixels, render
 from mtl.probes.sites import Site
@@ -272,7 +279,7 @@ def test_animation_shows_every_step_and_is_the_same_every_time(gate, kind, tmp_p
 
 
 def test_a_long_history_is_thinned(tmp_path, monkeypatch):
-    monkeypatch.setattr("mtl.probes.figures.history.MOST_FRAMES", 6)
+    monkeypatch.setattr("mtl.probes.figures.masks.MOST_FRAMES", 6)
     gates = np.linspace(1, 0, 18)[:, None, None, None] * np.ones((1, 1, 1, 1))
     assert animation(history(gates), tmp_path / "long.gif") == 6
 

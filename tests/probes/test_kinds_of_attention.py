@@ -11,8 +11,7 @@ import pytest
 from mtl.config.schema import Kind
 from mtl.probes import sites
 from mtl.probes.figures.head_maps import head_label_heatmap
-from mtl.probes.figures.history import gates_over_time
-from mtl.probes.figures.masks import grey_overlap, mask_picture, rgb_overlap
+from mtl.probes.figures.masks import gates_over_time, grey_overlap, mask_picture, rgb_overlap
 from mtl.probes.report.head_maps import head_map, heads_data
 from mtl.probes.sites import Site, cell_names, grid, layer_name, shape_text, sites_of
 from mtl.probes.statistics.masks import correlation_table, final_masks, task_overlaps
