@@ -22,7 +22,7 @@ from mtl.models.encoder import Encoder
 from mtl.models.head_scales import Mask
 from mtl.models.subwords import Subwords
 from mtl.probes.measures.corpus import BY_KIND, ProbeTarget
-from mtl.probes.tables.label_scores import best_heads
+from mtl.probes.tables.heads_table import best_heads
 from mtl.tasks.sentence import Sentence
 
 

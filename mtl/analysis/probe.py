@@ -31,10 +31,8 @@ from mtl.models.head_scales import Mask
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.opened import Accelerator, Precision, open_target, prepare
-from mtl.models.passes import in_evaluation_mode
-from mtl.models.subwords import Subwords, Tensors, Tokens
-from mtl.models.tapped import Observation, WordReader
-from mtl.probes.measures import probe as probe_module
+from mtl.models.tapped import WordReader
+from mtl.probes.measures.attention import ExampleProbe
 from mtl.probes.measures.corpus import (
     BY_KIND,
     CONSTITUENTS,
@@ -46,9 +44,7 @@ from mtl.probes.measures.corpus import (
     ProbeTarget,
 )
 from mtl.probes.measures.corpus import KINDS as PROBED
-from mtl.probes.measures.examples import ExampleProbe
-from mtl.probes.measures.groups import MADE_BY_PROBING, probes_for
-from mtl.probes.measures.probe import DRAWS, NOTHING, FittedProbe, HeadRecords, random_projections
+from mtl.probes.measures.groups import MADE_BY_PROBING
 from mtl.probes.tables import heads_table
 from mtl.probes.tables.heads_table import ExampleTables
 from mtl.runs.folder.run import git_revision, versions
@@ -93,7 +89,7 @@ def probe_run(
 ) -> ProbeResult:
     """Measure the heads of a run, or of an encoder by name or folder, and write heads.parquet.
 
-    What all heads do in a few sentences is written next to it (`mtl.probes.measures.examples`).
+    What all heads do in a few sentences is written next to it (`mtl.probes.measures.attention`).
 
     Of an encoder-decoder model, the encoder's heads are measured, on annotated sources: its own corpus does
     not label words.

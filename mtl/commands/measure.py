@@ -193,7 +193,7 @@ def probe(
     from mtl.analysis.probe import probe_run
     from mtl.commands.common import corpus_in_folder, print_left_out, runs_to_log, sentence_progress
     from mtl.files import write_text
-    from mtl.probes.tables.label_scores import best_heads, markdown_summaries, weighted_means
+    from mtl.probes.tables.heads_table import best_heads, markdown_summaries, weighted_means
 
     logged = runs_to_log([Path(target)], log)
     measured = probe_run(
@@ -232,7 +232,7 @@ def _show_probes(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> N
     """Print the best head of every label, with its chance level, in per cent."""
     from mtl.probes.measures.groups import BY_NAME
     from mtl.probes.sites import with_names
-    from mtl.probes.tables.label_scores import (
+    from mtl.probes.tables.heads_table import (
         LENGTH,
         hit_by,
         label_name,
@@ -269,8 +269,8 @@ def _show_roles(heads: pl.DataFrame, console: Console) -> None:
     import polars as pl
 
     from mtl.probes.sites import with_names
-    from mtl.probes.statistics.skill import heads_of_roles
-    from mtl.probes.tables.label_scores import per_cent
+    from mtl.probes.statistics.head_values import heads_of_roles
+    from mtl.probes.tables.heads_table import per_cent
 
     shown = Table(title="roles (Voita et al. 2019); best heads and offsets in %")
     for title in ("role", "task", "label"):

@@ -129,7 +129,7 @@ def show(
 
 def _print_relations(known: Known, console: Console) -> None:
     """Print the relation that the head is known for, and its best relations."""
-    from mtl.probes.tables.label_scores import per_cent
+    from mtl.probes.tables.heads_table import per_cent
 
     head, relation = known
     relations = head.relations()

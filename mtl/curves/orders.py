@@ -23,7 +23,7 @@ from mtl.models.batches import BatchLoader, aligned_batches
 from mtl.models.head_scales import Mask
 from mtl.probes.measures.groups import BY_NAME, MADE_BY_PROBING, made_with
 from mtl.probes.sites import Site, grid, head_name
-from mtl.probes.tables.label_scores import FEWEST_ITEMS, head_scores
+from mtl.probes.tables.heads_table import FEWEST_ITEMS, head_scores
 
 Head = tuple[int, int]
 """A site and a head, as in the uncut model."""

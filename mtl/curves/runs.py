@@ -14,7 +14,7 @@ from mtl.probes.curves.curve_table import UNITS, surviving_kinds, surviving_role
 from mtl.probes.curves.figures import kind_curves, mean_curves, pruning_curves, role_curves, time_curves
 from mtl.probes.measures.groups import MADE_BY_PROBING
 from mtl.probes.report.data import ClaimingSetup, ReportData
-from mtl.probes.statistics.skill import heads_with_roles
+from mtl.probes.statistics.head_values import heads_with_roles
 from mtl.probes.tables import heads_table
 from mtl.probes.tables.table_files import ColumnUnit
 from mtl.runs.compare.heads import check_probed_alike, comparable, has_masks, probed_with

@@ -14,7 +14,7 @@ from mtl.curves.curve import CurvePoint, CurveStart
 from mtl.probes.curves import curve_table
 from mtl.probes.curves.curve_table import surviving_kinds, surviving_roles
 from mtl.probes.sites import kinds_in_order, several_kinds
-from mtl.probes.statistics.skill import ROLES, heads_with_roles
+from mtl.probes.statistics.head_values import ROLES, heads_with_roles
 from mtl.runs.folder.run_tables import read_measures
 from mtl.tasks.in_words import counted
 

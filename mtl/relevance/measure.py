@@ -118,7 +118,7 @@ def show_relevance(heads: pl.DataFrame, console: Console) -> None:
     import polars as pl
 
     from mtl.probes.sites import Site, head_name, layer_name, sites_of
-    from mtl.probes.tables.label_scores import per_cent
+    from mtl.probes.tables.heads_table import per_cent
 
     shares = heads.filter(measure="relevance")
     titles = [

@@ -34,10 +34,10 @@ from mtl.probes.stem_cell.statistics.contest_table import (
     worth_table,
 )
 from mtl.probes.tables import heads_table
-from mtl.probes.tables.label_scores import weighted_mean
-from mtl.runs.compare.comparable import RunWithSetup, masks_of, with_setups
-from mtl.runs.compare.heads import comparable, measured_otherwise, measured_run, provenance_of, worth_of_run
-from mtl.runs.compare.settings import MASKS, check_encoders, encoder_of, keys_in_words
+from mtl.probes.tables.heads_table import weighted_mean
+from mtl.runs.compare.comparable import RunWithSetup
+from mtl.runs.compare.heads import comparable
+from mtl.runs.compare.settings import MASKS, keys_in_words
 from mtl.runs.compare.setups import repeats
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.report.gather import RunsRead

@@ -15,7 +15,7 @@ from mtl.probes.figures.style import FAINT, SeriesStyle, looks_of, styled, task_
 from mtl.probes.report.data import embedded
 from mtl.probes.report.page_part import PageData, ShownEvidence
 from mtl.probes.sites import KINDS, kinds_in_order
-from mtl.probes.statistics.skill import ROLES
+from mtl.probes.statistics.head_values import ROLES
 from mtl.probes.tables.table_files import About, tasks_in
 from mtl.tasks.in_words import counted
 

@@ -28,7 +28,7 @@ from mtl.probes.figures.style import (
 )
 from mtl.probes.sites import KEYS, grid, kind_starts
 from mtl.probes.statistics.head_values import SIGNED
-from mtl.probes.tables.label_scores import FEWEST_ITEMS, best_of_labels, label_name
+from mtl.probes.tables.heads_table import FEWEST_ITEMS, best_of_labels, label_name
 from mtl.probes.tables.table_files import tasks_in
 from mtl.tasks.in_words import counted
 

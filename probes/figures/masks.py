@@ -1,4 +1,4 @@
-"""Masks as pictures: at one moment and over time, and the pictures of overlap in He & Choi 2021."""
+"""Masks as pictures: at one moment and over time, like other values of heads; overlaps as in He & Choi."""
 
 from __future__ import annotations
 

@@ -30,9 +30,8 @@ from mtl.probes.figures.style import (
     title_panel,
     wrapped,
 )
-from mtl.probes.statistics.head_values import PREDICTORS
-from mtl.probes.statistics.skill import REGIME_NAMES, REGIMES
-from mtl.probes.tables.label_scores import FEWEST_ITEMS
+from mtl.probes.statistics.head_values import PREDICTORS, REGIME_NAMES, REGIMES
+from mtl.probes.tables.heads_table import FEWEST_ITEMS
 from mtl.probes.tables.table_files import by_catalogue, tasks_in
 from mtl.tasks.in_words import counted
 

@@ -21,10 +21,9 @@ from mtl.probes.figures.style import is_dark, mask_colours
 from mtl.probes.measures.groups import MEASURES
 from mtl.probes.report.data import ClaimingSetup, ReportData
 from mtl.probes.sites import KEYS, Site, cell_names, grid, kind_starts, several_kinds, with_site_numbers
+from mtl.probes.statistics.head_values import REGIMES
 from mtl.probes.statistics.masks import Masks, mostly_forced
-from mtl.probes.statistics.skill import REGIMES
-from mtl.probes.tables.heads_table import in_texts
-from mtl.probes.tables.label_scores import label_scores
+from mtl.probes.tables.heads_table import in_texts, label_scores
 from mtl.probes.tables.table_files import by_catalogue, tasks_in
 from mtl.tasks.in_words import counted
 

@@ -18,8 +18,7 @@ from mtl.probes.report.data import RunExamples
 from mtl.probes.report.scores import number
 from mtl.probes.sites import KEYS, Site, head_name
 from mtl.probes.statistics.masks import Masks
-from mtl.probes.tables.heads_table import ExampleArc, ExampleSentence, in_texts
-from mtl.probes.tables.label_scores import POSITIONAL, label_scores
+from mtl.probes.tables.heads_table import POSITIONAL, ExampleArc, ExampleSentence, in_texts, label_scores
 
 CLEAR = 0.2
 """How far above chance a head must be at what the page says it does."""

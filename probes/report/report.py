@@ -1,4 +1,4 @@
-"""The report page, with its curves, labels and overlaps."""
+"""The report page, with its curves, labels and overlaps, and the section on what heads are worth to tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import polars as pl
 from markupsafe import Markup
 
 from mtl.probes.figures.scores import heads_kept, learning_curves
-from mtl.probes.measures.groups import SKILLS
+from mtl.probes.measures.groups import BY_NAME, SKILLS
 from mtl.probes.report.data import (
     SCORE_UNITS,
     ClaimingSetup,
@@ -22,7 +22,7 @@ from mtl.probes.report.data import (
     embedded,
     notes_on_claims,
 )
-from mtl.probes.report.head_maps import claims_map, heads_data, mask_maps, overlays
+from mtl.probes.report.head_maps import claims_map, head_map, heads_data, mask_maps, overlays
 from mtl.probes.report.kept_heads import SHOWN, head_examples, kept_heads
 from mtl.probes.report.page_part import (
     Answer,
@@ -45,9 +45,23 @@ from mtl.probes.report.scores import (
     undertrained,
     undertrained_in_words,
 )
-from mtl.probes.report.worth import Worth, worth_section
-from mtl.probes.sites import Site, attention_order, cell_names, shape_text, sites_of
-from mtl.probes.statistics.head_values import PREDICTORS
+from mtl.probes.sites import Site, attention_order, cell_names, grid, shape_text, sites_of
+from mtl.probes.statistics.head_values import (
+    ABLATION,
+    AGREEMENT_UNITS,
+    OF_WORTH,
+    PREDICTION_UNITS,
+    PREDICTORS,
+    REGIME_NAMES,
+    REGIMES,
+    SIGNIFICANT,
+    absent_labels,
+    agreement,
+    head_means,
+    label_values,
+    prediction,
+    skills,
+)
 from mtl.probes.statistics.masks import (
     CORRELATION_UNITS,
     OVERLAP_PAPER,
@@ -58,10 +72,8 @@ from mtl.probes.statistics.masks import (
     final_masks,
     task_overlaps,
 )
-from mtl.probes.statistics.skill import REGIME_NAMES, REGIMES, absent_labels, label_values, skills
-from mtl.probes.tables.heads_table import SENTENCES
-from mtl.probes.tables.label_scores import FEWEST_ITEMS, best_of_labels
-from mtl.probes.tables.table_files import About, ColumnUnit
+from mtl.probes.tables.heads_table import FEWEST_ITEMS, SENTENCES, best_of_labels
+from mtl.probes.tables.table_files import OF_MEASURES, About, ColumnUnit
 from mtl.tasks.in_words import counted
 
 BY_SETUP = "scores-by-setup"
@@ -432,3 +444,100 @@ def across(by_setup: dict[str, Masks]) -> tuple[pl.DataFrame | None, str]:
         for claims in (Masks.claimed, Masks.learned_claims)
     )
     return claim_overlaps(names, claimed, learned), ""
+
+
+SHOWN_MEASURES = tuple(dict.fromkeys([ABLATION, *(names[0] for names in OF_WORTH.values() if names)]))
+"""The measures that maps may show; the first one that was measured is drawn."""
+
+
+@dataclass(frozen=True)
+class WorthMap:
+    """A map of a task's heads in one setup."""
+
+    setup: str
+    svg: Markup
+    runs: int
+    significant: int | None
+    """The number of heads that are significant in most runs; `None` if this was not tested."""
+
+
+@dataclass(frozen=True)
+class Worth:
+    """The contents of the section."""
+
+    measure: str
+    title: str
+    level: str
+    """The false discovery rate at which heads are marked."""
+    maps: list[tuple[str, str, list[WorthMap]]]
+    """For each task its name, the value of full colour, and its maps."""
+    prediction: pl.DataFrame
+    means: pl.DataFrame
+    """The means of the measure per head (`head_means`)."""
+    resampled: str
+    """What the tests resample, in words; empty without tests."""
+    values: pl.DataFrame
+    """The values that everything is computed from: `ReportData.worth`."""
+
+    def about(self) -> dict[str, About]:
+        """What their files say of their numbers."""
+        of_measure = OF_MEASURES[BY_NAME[self.measure].unit].of("value")
+        return {
+            "head-worth": About(
+                of_measure,
+                (f"value: {self.title}, the mean over runs", *((self.resampled,) if self.resampled else ())),
+            ),
+            "prediction": About(
+                PREDICTION_UNITS, paper=("task", "setup", "measure", "runs", "spearman", "low high")
+            ),
+            "agreement": About(
+                AGREEMENT_UNITS, paper=("measure", "first", "second", "pairs", "spearman", "low high")
+            ),
+        }
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The tables for files, with the agreement of tables of heads, which the page does not show."""
+        grouped = self.values.with_columns(group=pl.format("{}, {}", "task", "setup"))
+        found = agreement(grouped, self.measure)
+        return {"head-worth": self.means, "prediction": self.prediction, "agreement": found}
+
+
+def worth_section(evidence: ReportData, sites: Sequence[Site], heads: int) -> Worth | None:
+    """The section; `None` if no run has such measures."""
+    values = evidence.worth
+    measured = (
+        () if values is None else [name for name in SHOWN_MEASURES if name in set(values["measure"].unique())]
+    )
+    if values is None or not measured:
+        return None
+    measure = measured[0]
+    means = head_means(values, measure)
+    order = [setup.name for setup in evidence.setups]
+    maps = []
+    for (task,), of_task in means.group_by("task", maintain_order=True):
+        most = max(map(abs, of_task["value"].drop_nulls().to_list()), default=0.0) or 1.0
+        drawn = []
+        for setup in order:
+            cells = of_task.filter(pl.col("setup") == setup)
+            if cells.is_empty():
+                continue
+            tested = cells["significant"].is_not_null().any()
+            marked = grid(cells, "significant", sites, heads) == 1
+            title = f"{BY_NAME[measure].title}: {task}, {setup}"
+            drawn.append(
+                WorthMap(
+                    setup,
+                    head_map(grid(cells, "value", sites, heads) / most, sites, title, marked),
+                    int(np.max(cells["runs"].to_numpy())),
+                    int(marked.sum()) if tested else None,
+                )
+            )
+        unit = {"points": " points", "nats": " nats"}.get(BY_NAME[measure].unit, "")
+        maps.append((str(task), f"{most:.3g}{unit}", drawn))
+    title, level = BY_NAME[measure].title, f"{SIGNIFICANT:g}"
+    resampled = f"The tests resample {' and '.join(evidence.resampled)}" if evidence.resampled else ""
+    if "sentences" in evidence.resampled:
+        resampled += ", as if sentences were independent"
+    if measure != ABLATION:
+        resampled = ""
+    return Worth(measure, title, level, maps, prediction(values), means, resampled, values)

@@ -28,7 +28,7 @@ from mtl.probes.measures.groups import GROUPS
 from mtl.probes.report.head_maps import head_map, heads_data
 from mtl.probes.sites import Site, by_name, cell_names, head_name, layer_name, read_head, with_names
 from mtl.probes.tables import heads_table, table_files
-from mtl.probes.tables.label_scores import best_heads, markdown_summaries, weighted_means
+from mtl.probes.tables.heads_table import best_heads, markdown_summaries, weighted_means
 from mtl.runs.figures.table import FIGURES
 
 LAYERS, HEADS = 3, 4

@@ -14,9 +14,9 @@ from mtl.probes.figures.head_maps import head_label_heatmap
 from mtl.probes.figures.masks import gates_over_time, grey_overlap, mask_picture, rgb_overlap
 from mtl.probes.report.head_maps import head_map, heads_data
 from mtl.probes.sites import Site, cell_names, grid, layer_name, shape_text, sites_of
+from mtl.probes.statistics.head_values import heads_of_roles, skills
 from mtl.probes.statistics.masks import correlation_table, final_masks, task_overlaps
-from mtl.probes.statistics.skill import heads_of_roles, skills
-from mtl.probes.tables import label_scores
+from mtl.probes.tables import heads_table
 from tests.probes import worlds
 from tests.probes.worlds import KINDS, with_kinds
 
@@ -82,13 +82,13 @@ def test_skills_have_the_chance_level_of_their_own_head(heads):
 def test_best_heads_and_roles_name_the_kind(heads):
     run = heads.filter((pl.col("regime") == "stl") & (pl.col("seed") == 1))
     flat, best = (
-        label_scores.best_heads(table.select("choice", *run.columns))
+        heads_table.best_heads(table.select("choice", *run.columns))
         for table in (run.with_columns(choice=pl.lit("")), with_kinds(run.with_columns(choice=pl.lit(""))))
     )
     assert best.drop("attention", "layer").equals(flat.drop("attention", "layer"))
     place = [SITES[layer] for layer in flat["layer"]]
     assert best.select("attention", "layer").rows() == place
-    lines = label_scores.markdown_summaries(best, label_scores.weighted_means(best))
+    lines = heads_table.markdown_summaries(best, heads_table.weighted_means(best))
     assert f"| {place[0].attention} L{place[0].layer}H{best['head'][0]} |" in lines
     positional = run.drop_nulls("layer").filter(pl.col("label") == "label 0", pl.col("task") == "dep")
     positional = positional.with_columns(

@@ -15,7 +15,7 @@ import polars as pl
 from mtl.probes.sites import head_name
 from mtl.probes.statistics.masks import Masks, correlation_table, final_masks
 from mtl.probes.statistics.significance import permutations_within
-from mtl.probes.tables.label_scores import label_scores, weighted_mean
+from mtl.probes.tables.heads_table import label_scores, weighted_mean
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
 RUNS, HERE = Path(sys.argv[1]), Path(__file__).parent

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from mtl.probes.sites import head_name
 from mtl.probes.statistics.masks import Masks, final_masks
 from mtl.probes.statistics.significance import permutations_within
-from mtl.probes.tables.label_scores import label_scores, weighted_mean
+from mtl.probes.tables.heads_table import label_scores, weighted_mean
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
 DRAWS, LEVEL, HALF, WEAK = 1000, 0.05, 0.5, 0.25

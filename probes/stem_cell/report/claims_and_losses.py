@@ -13,8 +13,8 @@ from mtl.probes.report.data import ClaimingSetup, claim_sets
 from mtl.probes.report.head_maps import head_map, strip
 from mtl.probes.report.page_part import PageData, Section, ShownEvidence, environment, package_text
 from mtl.probes.sites import grid, sites_of
+from mtl.probes.statistics.head_values import VALUE_UNITS
 from mtl.probes.statistics.masks import Masks
-from mtl.probes.statistics.skill import VALUE_UNITS
 from mtl.probes.stem_cell.statistics.competition import CLAIMS_UNITS as BY_CLAIMS_UNITS
 from mtl.probes.stem_cell.statistics.competition import (
     HEAD_UNITS,

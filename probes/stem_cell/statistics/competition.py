@@ -17,6 +17,7 @@ import polars as pl
 
 from mtl.probes.sites import KEYS, Site, sites_of
 from mtl.probes.statistics.compared_runs import deciding_intervals, difference, seed_effect
+from mtl.probes.statistics.head_values import label_values, skills
 from mtl.probes.statistics.masks import Masks
 from mtl.probes.statistics.significance import (
     Finding,
@@ -28,10 +29,8 @@ from mtl.probes.statistics.significance import (
     permutations_within,
     spearman,
 )
-from mtl.probes.statistics.skill import label_values, skills
 from mtl.probes.stem_cell.statistics.wording import SignedWords, beside_learned
-from mtl.probes.tables.heads_table import runs_of
-from mtl.probes.tables.label_scores import FEWEST_ITEMS, best_of_labels, skill_scores, weighted_mean
+from mtl.probes.tables.heads_table import FEWEST_ITEMS, best_of_labels, runs_of, skill_scores, weighted_mean
 from mtl.probes.tables.table_files import CHANGE_OF_ROW, ColumnUnit, by_catalogue, types_of
 
 CLAIMS_UNITS = (

@@ -31,8 +31,7 @@ from mtl.probes.stem_cell.statistics.contest import (
     in_unit,
 )
 from mtl.probes.stem_cell.statistics.wording import beside_learned
-from mtl.probes.tables.heads_table import in_texts
-from mtl.probes.tables.label_scores import label_scores, weighted_mean
+from mtl.probes.tables.heads_table import in_texts, label_scores, weighted_mean
 from mtl.probes.tables.table_files import ColumnUnit, types_of
 from mtl.tasks.in_words import counted
 

@@ -24,7 +24,7 @@ from mtl.models.joint import JointModel
 from mtl.models.opened import device_name
 from mtl.probes.curves import curve_table
 from mtl.probes.curves.curve_table import surviving_roles
-from mtl.probes.statistics.skill import heads_with_roles
+from mtl.probes.statistics.head_values import heads_with_roles
 from mtl.probes.tables import heads_table
 from tests.mtl import tiny
 from tests.mtl.analysis import worth

@@ -10,7 +10,7 @@ from mtl.curves.orders import measured_values
 from mtl.errors import InputError
 from mtl.probes.curves import curve_table
 from mtl.probes.statistics.head_values import head_values
-from mtl.probes.tables.label_scores import FEWEST_ITEMS
+from mtl.probes.tables.heads_table import FEWEST_ITEMS
 from tests.mtl.test_not_finite import BAD
 from tests.probes.tables.test_label_scores import GOOD, HEADS, SITES, planted
 

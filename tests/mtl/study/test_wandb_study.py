@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 from mtl.config.schema import TrainConfig, WandbConfig
+from mtl.probes.tables import heads_table
 from mtl.probes.tables import heads_table as table
-from mtl.probes.tables import label_scores
 from mtl.runs.folder.run import Run
 from mtl.runs.folder.wandb_view import log_probes
 from mtl.study.config import StudyConfig
@@ -65,7 +65,7 @@ def test_what_is_logged_is_of_the_tasks_that_a_run_was_trained_on_beside_chance(
     monkeypatch.setattr("mtl.runs.folder.wandb_view.view_of", lambda config, run: view)
     log_probes(TrainConfig(name="run", tasks=("pos",), wandb=OFFLINE), run, heads)
     summary = {key: value for call in view.summarise.call_args_list for key, value in call.args[0].items()}
-    [mean] = label_scores.weighted_means(label_scores.best_heads(heads.filter(task="pos"))).rows(named=True)
+    [mean] = heads_table.weighted_means(heads_table.best_heads(heads.filter(task="pos"))).rows(named=True)
     logged = {key: value for key, value in summary.items() if key.startswith("probes/")}
     assert logged == {"probes/pos/attention": mean["value"], "probes/pos/attention/chance": mean["chance"]}
     [shown] = [call.args[0] for call in view.log.call_args_list]
@@ -84,9 +84,9 @@ def test_probes_go_to_the_run_s_own_wandb_run(tmp_path):
     # Below the rows of training, on whose axis they stand at the last update.
     assert (row["_step"], row["trainer/global_step"]) == (81, 80)
     best = shown(log, "probes/best_heads")
-    assert best.columns == label_scores.best_heads(heads).columns
-    assert best.rows() == label_scores.best_heads(heads).rows()
-    means = label_scores.weighted_means(label_scores.best_heads(heads))
+    assert best.columns == heads_table.best_heads(heads).columns
+    assert best.rows() == heads_table.best_heads(heads).rows()
+    means = heads_table.weighted_means(heads_table.best_heads(heads))
     assert shown(log, "probes/weighted_means").rows() == means.rows()
     for mean in means.iter_rows(named=True):
         assert log.summary[f"probes/{mean['task']}/attention"] == pytest.approx(mean["value"])

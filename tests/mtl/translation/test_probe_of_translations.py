@@ -18,7 +18,7 @@ from mtl.errors import InputError
 from mtl.heads.gates import HeadGates
 from mtl.models.joint import JointModel
 from mtl.probes.measures import corpus as probe_corpus
-from mtl.probes.statistics.skill import heads_of_roles
+from mtl.probes.statistics.head_values import heads_of_roles
 from mtl.probes.tables import heads_table
 from mtl.tasks.sentence import Arcs, Sentence
 from mtl.tasks.task import Labels

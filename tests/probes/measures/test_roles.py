@@ -9,7 +9,7 @@ import torch
 
 from mtl.probes.measures import attention, corpus
 from mtl.probes.measures.corpus import rarest_words
-from mtl.probes.statistics import skill
+from mtl.probes.statistics import head_values
 from mtl.probes.tables import heads_table as table
 from tests.probes import planted
 
@@ -110,7 +110,7 @@ def test_roles_are_held_from_the_margins_on() -> None:
             rows("syntactic_offset", "iobj to head", [0.1], head=False, arcs=29),
         ]
     )
-    found = skill.heads_of_roles(heads).select("measure", "head", "value", "chance").rows()
+    found = head_values.heads_of_roles(heads).select("measure", "head", "value", "chance").rows()
     assert found == [
         ("positional", 2, 0.95, None),
         ("positional", 1, 0.9, None),

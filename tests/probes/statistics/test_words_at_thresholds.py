@@ -10,11 +10,17 @@ import pytest
 
 from mtl.probes.report.scores import RISING, undertrained
 from mtl.probes.sites import Site
-from mtl.probes.statistics.head_values import ABLATION, SIGNIFICANT, head_means
+from mtl.probes.statistics.head_values import (
+    ABLATION,
+    POSITIONAL,
+    SIGNIFICANT,
+    SYNTACTIC_MARGIN,
+    head_means,
+    heads_of_roles,
+)
 from mtl.probes.statistics.masks import LEVEL, Masks, reading
-from mtl.probes.statistics.skill import POSITIONAL, SYNTACTIC_MARGIN, heads_of_roles
 from mtl.probes.tables import heads_table
-from mtl.probes.tables.label_scores import FEWEST_ITEMS, arcs_count, label_scores
+from mtl.probes.tables.heads_table import FEWEST_ITEMS, arcs_count, label_scores
 
 
 def around(threshold: float) -> tuple[float, float, float]:

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from mtl.probes.tables import heads_table
 from mtl.probes.tables import heads_table as table
-from mtl.probes.tables import label_scores
 from mtl.probes.tables.heads_table import computed_once
 
 
@@ -39,7 +39,7 @@ def test_labels_that_are_never_hit_stay_and_those_that_do_not_occur_go() -> None
 
 
 def test_the_best_head_stands_beside_chance() -> None:
-    best = label_scores.best_heads(example())
+    best = heads_table.best_heads(example())
     rows = best.select("task", "label", "count", "value", "layer", "head", "chance", "majority").rows()
     assert rows == [
         ("pos", "b", 40, 0.75, 0, 1, pytest.approx(0.15), 1.0),
@@ -47,7 +47,7 @@ def test_the_best_head_stands_beside_chance() -> None:
         ("dep", "b", 40, 0.75, 0, 1, 0.5, None),
     ]
     means = (
-        label_scores.weighted_means(best)
+        heads_table.weighted_means(best)
         .select("task", "labels", "items", "value", "chance", "majority")
         .rows()
     )
@@ -55,7 +55,7 @@ def test_the_best_head_stands_beside_chance() -> None:
         ("pos", 1, 40, 0.75, pytest.approx(0.15), 1.0),
         ("dep", 2, 160, 0.1875, 0.3125, None),
     ]
-    lines = label_scores.markdown_summaries(best, label_scores.weighted_means(best)).splitlines()
+    lines = heads_table.markdown_summaries(best, heads_table.weighted_means(best)).splitlines()
     assert "| b | 40 | 75.0 | L0H1 | 50.0 | 2.2 |" in lines
     assert "| a | 120 | 0.0 |  | 25.0 |  |" in lines  # no head hits it, so that none is the best
     assert "| *weighted mean* | 160 | 18.8 | | 31.2 | |" in lines

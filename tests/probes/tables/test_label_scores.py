@@ -16,10 +16,15 @@ import pytest
 from mtl.probes.figures.scores import label_accuracy
 from mtl.probes.report.head_maps import heads_data
 from mtl.probes.sites import Site
-from mtl.probes.statistics.head_values import head_values
-from mtl.probes.statistics.skill import heads_of_roles, heads_with_roles, label_values, skills
+from mtl.probes.statistics.head_values import (
+    head_values,
+    heads_of_roles,
+    heads_with_roles,
+    label_values,
+    skills,
+)
 from mtl.probes.tables import heads_table
-from mtl.probes.tables.label_scores import (
+from mtl.probes.tables.heads_table import (
     FEWEST_ITEMS,
     best_heads,
     best_of_labels,
@@ -166,4 +171,4 @@ def test_the_definition_is_written_once() -> None:
         if weighing.search(path.read_text()) and not path.is_relative_to(root / "mtl" / "corpora")
     }
     measures = {f"probes/measures/{name}.py" for name in ("attention", "groups", "roles")}
-    assert found - measures == {"probes/tables/label_scores.py"}
+    assert found - measures == {"probes/tables/heads_table.py"}

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from mtl.probes.figures.head_maps import correlation_matrix
 from mtl.probes.report.report import report_page
 from mtl.probes.report.scores import number
-from mtl.probes.statistics.skill import VALUE_UNITS, label_values
+from mtl.probes.statistics.head_values import VALUE_UNITS, label_values
 from mtl.probes.tables.table_files import in_print, latex, markdown_table
 from mtl.runs.figures.table import draw
 from mtl.runs.report.gather import gather

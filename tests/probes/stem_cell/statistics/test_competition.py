@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from scipy.stats import binom
 
+from mtl.probes.statistics.head_values import absent_labels, label_values, skills
 from mtl.probes.statistics.masks import final_masks
-from mtl.probes.statistics.skill import absent_labels, label_values, skills
 from mtl.probes.stem_cell.statistics.competition import (
     APART,
     PRIMARY,
