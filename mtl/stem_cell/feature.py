@@ -33,7 +33,7 @@ EVIDENCE = {
         title="pairs of the contest",
         table=f"{_RUNS}:pair_table",
         of_report=f"{_RUNS}:contest_of_study",
-        answer=f"{_REPORT}.contest_answer:contest_answer",
+        answer=f"{_REPORT}.answers:contest_answer",
         tables=("contest-*",),
         figures={
             "contest": FigureRow(

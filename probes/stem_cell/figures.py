@@ -29,7 +29,7 @@ from mtl.probes.figures.style import (
     title_panel,
 )
 from mtl.probes.statistics.significance import CANNOT_TELL
-from mtl.probes.stem_cell.statistics.conflict import CLASSES, ConflictByClaims
+from mtl.probes.stem_cell.statistics.competition import CLASSES, ConflictByClaims
 from mtl.probes.stem_cell.statistics.contest import CONTROL, REFUTED, SUPPORTED, TENTH, TWIN
 from mtl.probes.stem_cell.statistics.sharing import ALL, KINDS, MARGIN
 from mtl.probes.tables.table_files import tasks_in

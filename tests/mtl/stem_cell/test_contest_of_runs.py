@@ -14,8 +14,8 @@ from mtl.commands.report import figure, report
 from mtl.errors import InputError
 from mtl.probes.report.page_part import answers
 from mtl.probes.report.report import report_page
+from mtl.probes.stem_cell.report.answers import by_ablation as beside_importance
 from mtl.probes.stem_cell.report.answers import sharing_groups
-from mtl.probes.stem_cell.report.contest_answer import by_ablation as beside_importance
 from mtl.probes.stem_cell.statistics.contest import estimate_contest
 from mtl.probes.stem_cell.statistics.contest_table import IMPORTANCE, Estimates, head_lines, worth_table
 from mtl.probes.tables import heads_table

@@ -14,7 +14,7 @@ from mtl.probes.stem_cell.figures import (
     sharing_figure,
     wanted_figure,
 )
-from mtl.probes.stem_cell.statistics.conflict import ConflictByClaims
+from mtl.probes.stem_cell.statistics.competition import ConflictByClaims
 
 
 def points(axes, marker):

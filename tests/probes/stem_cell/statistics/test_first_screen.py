@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from mtl.probes.sites import Site
 from mtl.probes.statistics.masks import Masks, jaccard
-from mtl.probes.stem_cell.statistics.conflict import conflict_by_claims
+from mtl.probes.stem_cell.statistics.competition import conflict_by_claims
 from mtl.probes.stem_cell.statistics.sharing import (
     alike_in_wants,
     draws_needed,
