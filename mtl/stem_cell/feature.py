@@ -7,33 +7,33 @@ from collections.abc import Sequence
 from mtl.features import Evidence, Feature, FigureRow, Keys, Measure, MeasureGroup
 
 _RUNS = "mtl.stem_cell.pair_runs"
-_REPORT = "mtl.probes.stem_cell.report"
+_PAGE = "mtl.probes.stem_cell"
 
 EVIDENCE = {
     "claims": Evidence(
         title="claims and losses",
-        answer=f"{_REPORT}.answers:wanted_answer",
-        shown=f"{_REPORT}.claims_and_losses:claims_and_losses_section",
+        answer=f"{_PAGE}.answers:wanted_answer",
+        shown=f"{_PAGE}.claims_and_losses:claims_and_losses_section",
         tables=("wanted.*", "competition-*", "labels.*", "task-losses.*"),
     ),
     "common": Evidence(
-        title="common heads", answer=f"{_REPORT}.answers:common_answer", tables=("common-heads.*",)
+        title="common heads", answer=f"{_PAGE}.answers:common_answer", tables=("common-heads.*",)
     ),
     "masks": Evidence(
         title="what masks cost",
-        answer=f"{_REPORT}.answers:masks_answer",
+        answer=f"{_PAGE}.answers:masks_answer",
         tables=("masks-cost.*",),
     ),
     "sharing": Evidence(
         title="what sharing costs",
-        answer=f"{_REPORT}.answers:sharing_answer",
+        answer=f"{_PAGE}.answers:sharing_answer",
         tables=("sharing.*",),
     ),
     "pairs": Evidence(
         title="pairs of the contest",
         table=f"{_RUNS}:pair_table",
         of_report=f"{_RUNS}:contest_of_study",
-        answer=f"{_REPORT}.answers:contest_answer",
+        answer=f"{_PAGE}.answers:contest_answer",
         tables=("contest-*",),
         figures={
             "contest": FigureRow(

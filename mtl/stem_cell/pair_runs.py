@@ -17,22 +17,7 @@ from mtl.config.instances import kinds_in
 from mtl.errors import InputError, as_input_error
 from mtl.probes.report.data import ClaimingSetup, ReportData
 from mtl.probes.sites import KEYS
-from mtl.probes.statistics.masks import Masks, final_masks
-from mtl.probes.stem_cell.figures import conflict_figure, contest_figure, forest
-from mtl.probes.stem_cell.statistics.conflict import CONFLICT_UNITS, conflict_by_claims, of_pairs, of_twins
-from mtl.probes.stem_cell.statistics.contest import CONTROL, FEWEST_SEEDS, TWIN, contest_cells
-from mtl.probes.stem_cell.statistics.contest_table import (
-    COLUMNS,
-    IMPORTANCE,
-    LINE_UNITS,
-    claims_table,
-    estimates,
-    head_lines,
-    learned_claims,
-    side_means,
-    task_means,
-    worth_table,
-)
+from mtl.probes.stem_cell.contest import CONTROL, TWIN
 from mtl.probes.tables import heads_table
 from mtl.probes.tables.heads_table import weighted_mean
 from mtl.runs.compare.comparable import RunWithSetup

@@ -29,9 +29,9 @@ from mtl.probes.figures.style import (
     title_panel,
 )
 from mtl.probes.statistics.significance import CANNOT_TELL
-from mtl.probes.stem_cell.statistics.competition import CLASSES, ConflictByClaims
-from mtl.probes.stem_cell.statistics.contest import CONTROL, REFUTED, SUPPORTED, TENTH, TWIN
-from mtl.probes.stem_cell.statistics.sharing import ALL, KINDS, MARGIN
+from mtl.probes.stem_cell.competition import CLASSES, ConflictByClaims
+from mtl.probes.stem_cell.contest import CONTROL, REFUTED, SUPPORTED, TENTH, TWIN
+from mtl.probes.stem_cell.sharing import ALL, KINDS, MARGIN
 from mtl.probes.tables.table_files import tasks_in
 
 APART, BESIDE = 1.0, 2.0
@@ -45,7 +45,7 @@ def contest_figure(lines: pl.DataFrame, means: pl.DataFrame, sides: pl.DataFrame
     """Grey: the heads that a task claims itself. Blue: their mean, and its fall by beta with the interval.
 
     At the sides are the control task and the twin, with intervals over seeds. The tables are those of
-    `head_lines`, `task_means` and `side_means` (`mtl.probes.stem_cell.statistics.contest_table`). Raises
+    `head_lines`, `task_means` and `side_means` (`mtl.probes.stem_cell.contest_table`). Raises
     `ValueError` without a head to compare.
     """
     tasks = tasks_in(lines)
@@ -104,7 +104,7 @@ def forest(table: pl.DataFrame) -> Figure:
     """A dot and an interval per estimate, in per cent of a claimed head's worth; the primary one is bold.
 
     The band ends at a tenth: an interval inside it refutes a loss of that size. `table`: group, estimate,
-    primary, share, share_low, share_high, word (`mtl.probes.stem_cell.statistics.contest_table`). Estimates
+    primary, share, share_low, share_high, word (`mtl.probes.stem_cell.contest_table`). Estimates
     not defined have a name and no dot; an interval without an end reaches the figure's edge. Raises
     `ValueError` without estimates.
     """
@@ -188,7 +188,7 @@ def conflict_figure(result: ConflictByClaims, twins: pl.DataFrame) -> Figure:
 def sharing_figure(table: pl.DataFrame, among: Sequence[str] = (), to: str = "training jointly") -> Figure:
     """A row per task, a colour per setup; right of the line scores are lost, the dashed line is the margin.
 
-    `table` is that of `mtl.probes.stem_cell.statistics.sharing`; `among`: the other setups on the page
+    `table` is that of `mtl.probes.stem_cell.sharing`; `among`: the other setups on the page
     (`looks_of`); `to`: what points are lost to. The mean over tasks has the interval that is paired by seed.
     Intervals are cut at three times the largest loss or margin.
     """
@@ -225,7 +225,7 @@ def wanted_figure(table: pl.DataFrame) -> Figure:
     """A column of dots per kind of comparison (a dot per pair of tasks, or task) and their mean as a bar.
 
     Where a target forced heads open, hollow dots and a dashed bar beside it are those of learned heads alone.
-    `table` is that of `mtl.probes.stem_cell.statistics.sharing.wanted`.
+    `table` is that of `mtl.probes.stem_cell.sharing.wanted`.
     """
     kinds = ordered(kind for kind in KINDS if kind in set(table["kind"]))
     forced = not table["learned"].equals(table["jaccard"], null_equal=True)

@@ -15,7 +15,7 @@ import polars as pl
 
 from mtl.probes.sites import Site
 from mtl.probes.statistics.significance import permutations_within
-from mtl.probes.stem_cell.statistics.contest import (
+from mtl.probes.stem_cell.contest import (
     LEVEL,
     NORMAL_SCORES,
     STANDARDISED_LOGS,

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from mtl.probes.sites import Site
-from mtl.probes.stem_cell.statistics.contest import (
+from mtl.probes.stem_cell.contest import (
     STANDARDISED_LOGS,
     STANDARDISED_POINTS,
     ContestCells,

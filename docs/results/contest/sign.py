@@ -15,7 +15,7 @@ import numpy as np
 from measures import STRATA, TASKS, blocks_of, claimed, in_pairs, needs
 
 from mtl.probes.statistics.significance import permutations_within
-from mtl.probes.stem_cell.statistics.contest import (
+from mtl.probes.stem_cell.contest import (
     NORMAL_SCORES,
     STANDARDISED_LOGS,
     STANDARDISED_POINTS,

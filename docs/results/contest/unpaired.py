@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from mtl.config.instances import whole_of
-from mtl.probes.stem_cell.statistics.sharing import sharing
+from mtl.probes.stem_cell.sharing import sharing
 
 SCORES = {"pos": "accuracy", "ner": "f1", "dep": "las", "con": "f1", "srl": "f1"}
 setup, task = pl.col("run").str.replace(r"-seed\d+$", ""), pl.col("task").map_elements(whole_of, pl.String)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from mtl.probes.stem_cell.statistics.sharing import sharing
+from mtl.probes.stem_cell.sharing import sharing
 
 scores = pl.read_csv(Path(__file__).parent / "scores.csv").filter(pl.col("split") == "test")
 groups = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from mtl.probes.stem_cell.statistics.contest import ContestCells, TaskWorth
+from mtl.probes.stem_cell.contest import ContestCells, TaskWorth
 from mtl.probes.tables import heads_table
 from tests.mtl.studies import Study
 from tests.probes.stem_cell.worlds_contest import HEADS, LAYERS, world

@@ -6,7 +6,7 @@ import pytest
 
 from mtl.errors import InputError
 from mtl.probes.report.data import ReportData
-from mtl.probes.stem_cell.report.answers import sharing_groups, unlike_baselines
+from mtl.probes.stem_cell.answers import sharing_groups, unlike_baselines
 from mtl.runs.compare.comparable import RunWithSetup, with_setups
 from mtl.runs.compare.settings import MASKS
 from mtl.runs.compare.setups import setups_of

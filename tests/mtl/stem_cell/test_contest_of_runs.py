@@ -14,10 +14,10 @@ from mtl.commands.report import figure, report
 from mtl.errors import InputError
 from mtl.probes.report.page_part import answers
 from mtl.probes.report.report import report_page
-from mtl.probes.stem_cell.report.answers import by_ablation as beside_importance
-from mtl.probes.stem_cell.report.answers import sharing_groups
-from mtl.probes.stem_cell.statistics.contest import estimate_contest
-from mtl.probes.stem_cell.statistics.contest_table import IMPORTANCE, Estimates, head_lines, worth_table
+from mtl.probes.stem_cell.answers import by_ablation as beside_importance
+from mtl.probes.stem_cell.answers import sharing_groups
+from mtl.probes.stem_cell.contest import estimate_contest
+from mtl.probes.stem_cell.contest_table import IMPORTANCE, Estimates, head_lines, worth_table
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.comparable import with_setups
 from mtl.runs.figures.table import draw, page_parts

@@ -16,7 +16,7 @@ import yaml
 from mtl.config.schema import TrainConfig
 from mtl.probes.figures.style import render
 from mtl.probes.report.data import ReportData
-from mtl.probes.stem_cell.report.claims_and_losses import claims_and_losses
+from mtl.probes.stem_cell.claims_and_losses import claims_and_losses
 from mtl.probes.tables import heads_table
 from mtl.probes.tables.table_files import undeclared
 from mtl.runs.figures.table import draw

@@ -10,7 +10,7 @@ import pytest
 from mtl.probes.report.data import claim_sets
 from mtl.probes.report.report import masks_by_setup
 from mtl.probes.report.scores import chance
-from mtl.probes.stem_cell.statistics.competition import by_claims
+from mtl.probes.stem_cell.competition import by_claims
 from mtl.probes.tables import heads_table
 from mtl.runs.report.gather import gather
 from tests.mtl.runs.report.test_gather import page_of, with_static_masks

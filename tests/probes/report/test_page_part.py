@@ -38,7 +38,7 @@ def test_estimates_are_the_rows_of_a_table_and_what_is_not_known_is_null():
 
 PACKAGES = (
     "mtl.probes.report",
-    *(["mtl.probes.stem_cell.report"] if find_spec("mtl.probes.stem_cell") else ()),
+    *(["mtl.probes.stem_cell"] if find_spec("mtl.probes.stem_cell") else ()),
 )
 TEMPLATES = sorted(
     path for package in PACKAGES for path in files(package).iterdir() if path.name.endswith(".j2")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import polars as pl
 from matplotlib.figure import Figure
 
+from mtl.probes.stem_cell.competition import ConflictByClaims
 from mtl.probes.stem_cell.figures import (
     conflict_figure,
     contest_figure,
@@ -14,8 +15,7 @@ from mtl.probes.stem_cell.figures import (
     sharing_figure,
     wanted_figure,
 )
-from mtl.probes.stem_cell.statistics.competition import ConflictByClaims
-from mtl.probes.stem_cell.statistics.sharing import KINDS
+from mtl.probes.stem_cell.sharing import KINDS
 from tests.probes.figure_makers import SETUPS, made_table
 
 

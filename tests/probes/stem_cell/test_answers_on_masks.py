@@ -12,7 +12,7 @@ from mtl.probes.report.data import HISTORY, SCORES, ClaimingSetup, Claims, Repor
 from mtl.probes.report.page_part import PageData
 from mtl.probes.sites import Site
 from mtl.probes.statistics.masks import Masks, task_overlaps
-from mtl.probes.stem_cell.report.answers import common_answer, heads_kept_text, masks_answer
+from mtl.probes.stem_cell.answers import common_answer, heads_kept_text, masks_answer
 
 ALONE = Setup("STL", None, single=True)
 MASKED = Setup("STL, dynamic", "STL", single=True, pruning="dynamic")

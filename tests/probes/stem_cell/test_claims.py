@@ -8,7 +8,7 @@ import numpy as np
 
 from mtl.probes.report.data import Setup, claim_sets
 from mtl.probes.statistics.masks import final_masks
-from mtl.probes.stem_cell.statistics.competition import by_claims, compete
+from mtl.probes.stem_cell.competition import by_claims, compete
 from tests.probes import worlds
 
 

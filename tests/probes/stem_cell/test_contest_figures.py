@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from mtl.probes.figures.style import looks_of, render
+from mtl.probes.stem_cell.competition import ConflictByClaims
 from mtl.probes.stem_cell.figures import (
     conflict_figure,
     contest_figure,
@@ -14,7 +15,6 @@ from mtl.probes.stem_cell.figures import (
     sharing_figure,
     wanted_figure,
 )
-from mtl.probes.stem_cell.statistics.competition import ConflictByClaims
 
 
 def points(axes, marker):

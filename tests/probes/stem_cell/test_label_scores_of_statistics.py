@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from mtl.probes.statistics.head_values import skills
-from mtl.probes.stem_cell.statistics.competition import losses, task_losses
-from mtl.probes.stem_cell.statistics.contest_table import uncut_skill
+from mtl.probes.stem_cell.competition import losses, task_losses
+from mtl.probes.stem_cell.contest_table import uncut_skill
 from tests.probes.tables.test_label_scores import GOOD, HEADS, best, planted
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtl.probes.stem_cell.statistics.competition import LOST, MORE
-from mtl.probes.stem_cell.statistics.contest import WORTH, _word
-from mtl.probes.stem_cell.statistics.sharing import SCORED
-from mtl.probes.stem_cell.statistics.sharing import word_on as word_of_sharing
-from tests.probes.stem_cell.statistics.test_wording import ENDS, SIGNED
+from mtl.probes.stem_cell.competition import LOST, MORE
+from mtl.probes.stem_cell.contest import WORTH, _word
+from mtl.probes.stem_cell.sharing import SCORED
+from mtl.probes.stem_cell.sharing import word_on as word_of_sharing
+from tests.probes.stem_cell.test_wording import ENDS, SIGNED
 
 
 @pytest.mark.parametrize("words", [LOST, MORE, WORTH, SCORED])

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from mtl.probes.sites import Site
-from mtl.probes.stem_cell.statistics.contest import ContestCells, TaskWorth
+from mtl.probes.stem_cell.contest import ContestCells, TaskWorth
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
 LAYERS, HEADS, CLAIMED = 6, 12, 18

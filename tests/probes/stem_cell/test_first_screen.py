@@ -12,8 +12,8 @@ from scipy.stats import binom
 
 from mtl.probes.sites import Site
 from mtl.probes.statistics.masks import Masks, jaccard
-from mtl.probes.stem_cell.statistics.competition import conflict_by_claims
-from mtl.probes.stem_cell.statistics.sharing import (
+from mtl.probes.stem_cell.competition import conflict_by_claims
+from mtl.probes.stem_cell.sharing import (
     alike_in_wants,
     draws_needed,
     exchange_test,
@@ -173,7 +173,7 @@ def test_choices_by_hand_and_by_chance(monkeypatch):
     every = np.array([difference(chosen) for chosen in itertools.combinations(range(6), 3)])
     low, high = (every <= every[0] + 1e-12).mean(), (every >= every[0] - 1e-12).mean()
     assert exchanged(made) == pytest.approx((every[0], min(1, 2 * min(low, high))))
-    monkeypatch.setattr("mtl.probes.stem_cell.statistics.sharing.MOST_CHOICES", 19)
+    monkeypatch.setattr("mtl.probes.stem_cell.sharing.MOST_CHOICES", 19)
     assert exchanged(made) == pytest.approx((every[0], min(1, 2 * min(low, high))), abs=0.4)
 
 

@@ -12,7 +12,7 @@ from mtl.probes.measures.groups import BY_NAME
 from mtl.probes.sites import KEYS
 from mtl.probes.statistics.masks import Masks
 from mtl.probes.statistics.significance import student
-from mtl.probes.stem_cell.statistics.contest import (
+from mtl.probes.stem_cell.contest import (
     CANNOT_TELL,
     CONTROL,
     DRAWS,
@@ -30,7 +30,7 @@ from mtl.probes.stem_cell.statistics.contest import (
     estimate_contest,
     in_unit,
 )
-from mtl.probes.stem_cell.statistics.wording import beside_learned
+from mtl.probes.stem_cell.wording import beside_learned
 from mtl.probes.tables.heads_table import in_texts, label_scores, weighted_mean
 from mtl.probes.tables.table_files import ColumnUnit, types_of
 from mtl.tasks.in_words import counted

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from scipy.stats import ttest_ind, ttest_rel
 
-from mtl.probes.stem_cell.statistics.competition import SIGNS, SPREAD, task_losses
+from mtl.probes.stem_cell.competition import SIGNS, SPREAD, task_losses
 from tests.probes import worlds
 
 

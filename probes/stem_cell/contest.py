@@ -41,7 +41,7 @@ from scipy.special import ndtri
 
 from mtl.probes.sites import KEYS, Site, sites_of
 from mtl.probes.statistics.significance import CANNOT_TELL, permutations_within
-from mtl.probes.stem_cell.statistics.wording import SignedWords
+from mtl.probes.stem_cell.wording import SignedWords
 from mtl.tasks.in_words import counted
 
 

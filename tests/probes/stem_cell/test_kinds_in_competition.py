@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mtl.probes.report.head_maps import heads_data
 from mtl.probes.statistics.masks import final_masks
-from mtl.probes.stem_cell.statistics.competition import compete
+from mtl.probes.stem_cell.competition import compete
 from tests.probes.test_kinds_of_attention import HEADS, SITES, gates, heads  # noqa: F401
 from tests.probes.worlds import with_kinds
 

@@ -32,7 +32,7 @@ from mtl.probes.statistics.significance import (
     permutations_within,
     spearman,
 )
-from mtl.probes.stem_cell.statistics.wording import SignedWords, beside_learned
+from mtl.probes.stem_cell.wording import SignedWords, beside_learned
 from mtl.probes.tables.heads_table import FEWEST_ITEMS, best_of_labels, runs_of, skill_scores, weighted_mean
 from mtl.probes.tables.table_files import CHANGE_OF_ROW, ColumnUnit, by_catalogue, types_of
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mtl.probes.stem_cell.statistics.contest_table import uncut_skill
+from mtl.probes.stem_cell.contest_table import uncut_skill
 from tests.probes import worlds
 
 

@@ -15,16 +15,9 @@ from mtl.probes.report.page_part import Answer, AnswerNumber, PageData, estimate
 from mtl.probes.report.scores import chance
 from mtl.probes.statistics.masks import OVERLAP_PAPER, OVERLAP_UNITS, Masks, task_overlaps
 from mtl.probes.statistics.significance import CANNOT_TELL, Finding
-from mtl.probes.stem_cell.figures import (
-    conflict_figure,
-    contest_figure,
-    forest,
-    sharing_figure,
-    wanted_figure,
-)
-from mtl.probes.stem_cell.statistics.competition import CONFLICT_UNITS, conflict_by_claims, of_pairs, of_twins
-from mtl.probes.stem_cell.statistics.contest import REFUTED, SUPPORTED, WORTH, WorthUnit, contest_cells
-from mtl.probes.stem_cell.statistics.contest_table import (
+from mtl.probes.stem_cell.competition import CONFLICT_UNITS, conflict_by_claims, of_pairs, of_twins
+from mtl.probes.stem_cell.contest import REFUTED, SUPPORTED, WORTH, WorthUnit, contest_cells
+from mtl.probes.stem_cell.contest_table import (
     ABLATION,
     COLUMNS,
     IMPORTANCE,
@@ -40,7 +33,14 @@ from mtl.probes.stem_cell.statistics.contest_table import (
     uncut_skill,
     worth_table,
 )
-from mtl.probes.stem_cell.statistics.sharing import (
+from mtl.probes.stem_cell.figures import (
+    conflict_figure,
+    contest_figure,
+    forest,
+    sharing_figure,
+    wanted_figure,
+)
+from mtl.probes.stem_cell.sharing import (
     YES,
     Wording,
     about_losses,

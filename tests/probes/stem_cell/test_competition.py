@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from mtl.probes.statistics.head_values import absent_labels, label_values, skills
 from mtl.probes.statistics.masks import final_masks
-from mtl.probes.stem_cell.statistics.competition import (
+from mtl.probes.stem_cell.competition import (
     APART,
     PRIMARY,
     TOGETHER,

@@ -13,12 +13,12 @@ from scipy.special import stdtr
 
 from mtl.probes.statistics.compared_runs import Difference, deciding_intervals
 from mtl.probes.statistics.significance import CANNOT_TELL, holm
-from mtl.probes.stem_cell.statistics import competition, contest, sharing
-from mtl.probes.stem_cell.statistics.competition import APART, DIFFERENCE, PRIMARY, TOGETHER, TOO_FEW
-from mtl.probes.stem_cell.statistics.contest import REFUTED, SUPPORTED, TENTH
-from mtl.probes.stem_cell.statistics.sharing import MARGIN, who_loses, word_on
+from mtl.probes.stem_cell import competition, contest, sharing
+from mtl.probes.stem_cell.competition import APART, DIFFERENCE, PRIMARY, TOGETHER, TOO_FEW
+from mtl.probes.stem_cell.contest import REFUTED, SUPPORTED, TENTH
+from mtl.probes.stem_cell.sharing import MARGIN, who_loses, word_on
 from tests.probes.statistics.test_words_at_thresholds import around
-from tests.probes.stem_cell.statistics.test_first_screen import with_draws
+from tests.probes.stem_cell.test_first_screen import with_draws
 
 LEVEL = 0.05
 BELOW, AT, ABOVE = around(LEVEL)

@@ -15,8 +15,8 @@ from mtl.probes.report.page_part import PageData, Section, ShownEvidence, enviro
 from mtl.probes.sites import grid, sites_of
 from mtl.probes.statistics.head_values import VALUE_UNITS
 from mtl.probes.statistics.masks import Masks
-from mtl.probes.stem_cell.statistics.competition import CLAIMS_UNITS as BY_CLAIMS_UNITS
-from mtl.probes.stem_cell.statistics.competition import (
+from mtl.probes.stem_cell.competition import CLAIMS_UNITS as BY_CLAIMS_UNITS
+from mtl.probes.stem_cell.competition import (
     HEAD_UNITS,
     PRIMARY,
     SIGNS,
@@ -28,7 +28,7 @@ from mtl.probes.stem_cell.statistics.competition import (
     by_claims,
     compete,
 )
-from mtl.probes.stem_cell.statistics.competition import LOSSES_UNITS as LOSS_UNITS
+from mtl.probes.stem_cell.competition import LOSSES_UNITS as LOSS_UNITS
 from mtl.probes.tables.table_files import About
 
 COMPARISON_NAMES = {
@@ -110,7 +110,7 @@ _ABOUT = {
     ),
 }
 """The units of the tables' columns, and the notes on their numbers."""
-_PACKAGE = "mtl.probes.stem_cell.report"
+_PACKAGE = "mtl.probes.stem_cell"
 
 
 @dataclass(frozen=True)

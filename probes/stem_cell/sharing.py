@@ -21,7 +21,7 @@ from mtl.probes.statistics.compared_runs import (
 )
 from mtl.probes.statistics.masks import Masks, chance_of_overlap, jaccard
 from mtl.probes.statistics.significance import CANNOT_TELL, Finding, paired
-from mtl.probes.stem_cell.statistics.wording import SignedWords, beside_learned
+from mtl.probes.stem_cell.wording import SignedWords, beside_learned
 from mtl.probes.tables.table_files import About, ColumnUnit, by_catalogue, types_of
 from mtl.tasks.in_words import counted
 
@@ -34,7 +34,7 @@ LEVEL = 0.05
 FEWEST_REPEATS = 0.1
 """The repeatability of masks over seeds below which they do not say what a task wants (`alike_in_wants`). In
 simulations with it, *yes* or *no* come by chance in at most 0.08 whatever the repeatabilities are
-(tests/probes/stem_cell/statistics/test_first_screen.py); by Jaccard's index alone, in up to 0.99."""
+(tests/probes/stem_cell/test_first_screen.py); by Jaccard's index alone, in up to 0.99."""
 MOST_CHOICES = 100_000
 """The most choices of masks that the test enumerates; if there are more, it draws as many."""
 KINDS = ("by chance", "with control", "between tasks", "one task, seeds")

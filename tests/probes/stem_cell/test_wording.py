@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtl.probes.stem_cell.statistics.wording import ANY, SignedWords
+from mtl.probes.stem_cell.wording import ANY, SignedWords
 
 SIGNED = re.compile("(?<!e)[-+\N{MINUS SIGN}]\\d")
 WORTH = SignedWords("less", "more", "%", 1, 100)

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from scipy.stats import binom
 
-from mtl.probes.stem_cell.statistics.contest import (
+from mtl.probes.stem_cell.contest import (
     CANNOT_TELL,
     NORMAL_SCORES,
     REFUTED,

@@ -1,1 +1,0 @@
-"""What the laboratory adds to the report's page."""
