@@ -17,9 +17,9 @@ from mtl.tasks.in_words import counted
 from mtl.tasks.task import Share, Some
 
 if TYPE_CHECKING:
-    from mtl.analysis.show import Known, TitledSentences
-    from mtl.probes.attention_matrix import AttentionMatrix
+    from mtl.analysis.probing.show import Known, TitledSentences
     from mtl.probes.figures.attention import ShownAttention
+    from mtl.probes.measures.attention import AttentionMatrix
 
 
 _WIDE = 10_000
@@ -162,7 +162,7 @@ def _kind(output: Path) -> str:
 def _print(
     part: TitledSentences, each: ShownAttention | AttentionMatrix, matrix: bool, console: Console
 ) -> None:
-    from mtl.probes.attention_matrix import AttentionMatrix
+    from mtl.probes.measures.attention import AttentionMatrix
 
     if isinstance(each, AttentionMatrix):
         table = _matrix_of_texts(each) if matrix else _attended_texts(each)
@@ -253,8 +253,8 @@ def _write(
 ) -> None:
     """Write a picture, or a table of all weights, by the file's suffix."""
     from mtl.files import whole_file
-    from mtl.probes.attention_matrix import AttentionMatrix, attention_table
     from mtl.probes.figures.attention import attention_figure
+    from mtl.probes.measures.attention import AttentionMatrix, attention_table
     from mtl.probes.tables.table_files import write_table_file
     from mtl.runs.figures.drawn import FigureWithTables, save
 

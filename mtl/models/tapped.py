@@ -24,7 +24,7 @@ from mtl.models.annotator import Annotator, Decoded
 from mtl.models.batches import Batch
 from mtl.models.head_scales import TaskScale
 from mtl.models.pretrained import quiet
-from mtl.probes.attention_matrix import AttentionMatrix
+from mtl.probes.measures.attention import AttentionMatrix
 from mtl.tasks.decoders.decoder import at_least_float32
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task

@@ -43,7 +43,7 @@ from mtl.models.head_scales import TaskScale
 from mtl.models.joint import JointModel
 from mtl.models.pretrained import AttentionKind, Dtype
 from mtl.models.tapped import SharedEncoder, WordReader
-from mtl.probes.attention_matrix import AttentionMatrix
+from mtl.probes.measures.attention import AttentionMatrix
 from mtl.tasks.decoders.decoder import at_least_float32
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence

@@ -16,8 +16,8 @@ from matplotlib.font_manager import findfont, get_font
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path
 
-from mtl.probes.attention_matrix import AttentionMatrix
 from mtl.probes.figures.style import COLUMN, FAINT, FONT, INK, colour_bar, figure_of, new_figure, styled
+from mtl.probes.measures.attention import AttentionMatrix
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 

@@ -1,6 +1,7 @@
 """Measures of attention at word level: arcs, arguments and roles of heads, and their chance levels.
 
-`ExampleProbe` keeps what every head attends to in a few sentences, and which arcs it hits there.
+`ExampleProbe` keeps what every head attends to in a few sentences, and which arcs it hits there. An
+`AttentionMatrix` is the attention of a head on one text, with the texts of its rows and columns.
 
 Roles are measured at word level, and attention to special tokens is not distributed over the words. For
 confident, positional and rare-word heads, only words are queries and keys. For syntactic heads, the first
@@ -11,6 +12,7 @@ the final special token competes, too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -455,3 +457,35 @@ def kept_sentence_numbers(sentences: Sequence[Sentence]) -> tuple[int, ...]:
     fitting = [number for number, sentence in enumerate(sentences) if len(sentence) in LENGTHS]
     count = min(SENTENCES, len(fitting))
     return tuple(fitting[number * len(fitting) // count] for number in range(count))
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionMatrix:
+    """What the positions of a text attend to: positions of the same text, or of another one."""
+
+    title: str
+    """The name of the head, and of the sentence if it has one."""
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    weights: Float[np.ndarray, "row column"]
+    """From 0 to 1."""
+
+
+def attention_table(matrices: Sequence[AttentionMatrix]) -> pl.DataFrame:
+    """The weights of all matrices, a row each; sentences, rows and columns count from 0."""
+    parts = []
+    for sentence, matrix in enumerate(matrices):
+        row, column = (index.ravel() for index in np.indices(matrix.weights.shape))
+        parts.append(
+            pl.DataFrame(
+                {
+                    "sentence": np.full(len(row), sentence),
+                    "row": row,
+                    "column": column,
+                    "row_text": [matrix.rows[place] for place in row],
+                    "column_text": [matrix.columns[place] for place in column],
+                    "weight": matrix.weights.ravel(),
+                }
+            )
+        )
+    return pl.concat(parts)

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from mtl.probes.measures.groups import BY_NAME
 from mtl.probes.report.data import RunExamples
-from mtl.probes.report.scores import number
+from mtl.probes.report.page_part import number
 from mtl.probes.sites import KEYS, Site, head_name
 from mtl.probes.statistics.masks import Masks
 from mtl.probes.tables.heads_table import POSITIONAL, ExampleArc, ExampleSentence, in_texts, label_scores

@@ -31,11 +31,9 @@ from mtl.probes.report.page_part import (
     ShownEvidence,
     answers,
     environment,
-    package_text,
-)
-from mtl.probes.report.scores import (
     joint_costs,
     notes_on_scores,
+    package_text,
     printed_scores,
     same_answer_in_words,
     score_rows,

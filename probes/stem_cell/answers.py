@@ -11,8 +11,7 @@ import polars as pl
 from markupsafe import Markup
 
 from mtl.probes.report.data import Claims, ReportData, Setup, claim_sets, embedded
-from mtl.probes.report.page_part import Answer, AnswerNumber, PageData, estimates_in
-from mtl.probes.report.scores import chance
+from mtl.probes.report.page_part import Answer, AnswerNumber, PageData, chance, estimates_in
 from mtl.probes.statistics.masks import OVERLAP_PAPER, OVERLAP_UNITS, Masks, task_overlaps
 from mtl.probes.statistics.significance import CANNOT_TELL, Finding
 from mtl.probes.stem_cell.competition import CONFLICT_UNITS, conflict_by_claims, of_pairs, of_twins

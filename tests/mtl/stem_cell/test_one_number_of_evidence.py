@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from mtl.probes.report.page_part import signed
 from mtl.probes.report.report import report_page
-from mtl.probes.report.scores import signed
 from mtl.probes.stem_cell.figures import wanted_figure
 from mtl.probes.tables.table_files import in_print
 from mtl.runs.figures.table import page_parts

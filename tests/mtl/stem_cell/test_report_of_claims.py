@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from mtl.probes.report.data import claim_sets
+from mtl.probes.report.page_part import chance
 from mtl.probes.report.report import masks_by_setup
-from mtl.probes.report.scores import chance
 from mtl.probes.stem_cell.competition import by_claims
 from mtl.probes.tables import heads_table
 from mtl.runs.report.gather import gather

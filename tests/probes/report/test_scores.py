@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from mtl.probes.report.data import HISTORY, SCORES, ReportData, Setup
-from mtl.probes.report.scores import joint_costs, printed_scores, score_rows
+from mtl.probes.report.page_part import joint_costs, printed_scores, score_rows
 
 ALONE = Setup("STL", None, single=True, trained=("pos", "dep"))
 JOINT = Setup("MTL-2", "STL", single=False, tasks=2, trained=("pos", "dep"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from mtl.probes.report.data import HISTORY
-from mtl.probes.report.scores import (
+from mtl.probes.report.page_part import (
     FACTS,
     told_columns,
     trained_in_words,

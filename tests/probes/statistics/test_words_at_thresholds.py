@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mtl.probes.report.scores import RISING, undertrained
+from mtl.probes.report.page_part import RISING, undertrained
 from mtl.probes.sites import Site
 from mtl.probes.statistics.head_values import (
     ABLATION,

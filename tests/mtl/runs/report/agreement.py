@@ -14,8 +14,8 @@ from rich.console import Console
 
 from mtl.commands.report import report
 from mtl.files import write_json
+from mtl.probes.report.page_part import number
 from mtl.probes.report.report import BY_SETUP
-from mtl.probes.report.scores import number
 from mtl.probes.sites import by_name
 from mtl.probes.tables.table_files import in_print, undeclared
 from mtl.runs.figures.drawn import FigureWithTables

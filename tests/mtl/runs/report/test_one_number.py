@@ -9,8 +9,8 @@ import pytest
 from markupsafe import Markup
 
 from mtl.probes.figures.head_maps import correlation_matrix
+from mtl.probes.report.page_part import number
 from mtl.probes.report.report import report_page
-from mtl.probes.report.scores import number
 from mtl.probes.statistics.head_values import VALUE_UNITS, label_values
 from mtl.probes.tables.table_files import in_print, latex, markdown_table
 from mtl.runs.figures.table import draw
