@@ -12,10 +12,7 @@ from torch.nn import functional
 from transformers import EncoderDecoderCache
 from transformers.pytorch_utils import Conv1D
 
-from mtl.heads.attentions import Attention, keys_of_heads
-from mtl.heads.families import input_dim
-from mtl.heads.family_table import Family
-from mtl.heads.replaced import record_probabilities
+from mtl.heads.cut_attention import record_probabilities
 
 
 class CollaborativeAttention(nn.Module):

@@ -12,9 +12,9 @@ from transformers import PreTrainedModel
 from mtl.errors import InputError
 from mtl.heads.attentions import Attention, is_whole, keys_of_heads
 from mtl.heads.blocks import is_held
+from mtl.heads.cut_attention import head_parts
 from mtl.heads.families import family_of, is_plain
 from mtl.heads.family_table import FAMILIES, Family
-from mtl.heads.select import head_parts
 from mtl.probes.sites import Site, head_name, layer_name, several_kinds
 from mtl.tasks.in_words import counted
 

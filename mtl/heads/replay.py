@@ -12,9 +12,9 @@ from transformers import PreTrainedModel
 
 from mtl.heads.attentions import Attention, attentions, require_read
 from mtl.heads.blocks import WithBlock
+from mtl.heads.cut_attention import is_watched
 from mtl.heads.families import without_hooks
 from mtl.heads.family_table import Family
-from mtl.heads.replaced import is_watched
 
 
 class OtherPassError(Exception):
