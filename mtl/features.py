@@ -265,7 +265,7 @@ class Feature:
     setups: Mapping[str, str] = field(default_factory=dict)
     """Setups of a study: functions from its tasks to sets of tasks."""
     head_records: Mapping[str, HeadRecord] = field(default_factory=dict)
-    """By the key of a model's config.json (`mtl.heads.records`)."""
+    """By the key of a model's config.json (`mtl.heads.attentions`)."""
     models: Mapping[str, str] = field(default_factory=dict)
     """What else opens as a joint model: by the file that its folder is known by, a function from the folder,
     an accelerator and a precision to an `Annotator` (`mtl.models.opened.annotator_at`)."""

@@ -21,12 +21,18 @@ from transformers import PretrainedConfig, PreTrainedModel
 from mtl.collaborative.attention import CollaborativeAttention, query_bias, query_key
 from mtl.errors import InputError
 from mtl.heads.arguments import function_of, seed_of, whole_number
-from mtl.heads.attentions import Attention, attentions, query_key_parameters
+from mtl.heads.attentions import (
+    Attention,
+    attentions,
+    give_own_configuration,
+    query_key_parameters,
+    record,
+    recorded_by_site,
+)
 from mtl.heads.cut_attention import choose_given_bias, replace_module, require_replaceable
 from mtl.heads.families import family_of
 from mtl.heads.family_table import Family
 from mtl.heads.given_models import changeable, require_finite_weights, require_plain, require_weights
-from mtl.heads.records import give_own_configuration, record, recorded_by_site
 from mtl.probes.sites import Site
 from mtl.tasks.in_words import counted
 

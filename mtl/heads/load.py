@@ -26,12 +26,11 @@ from transformers.models.auto import modeling_auto
 from mtl.errors import InputError
 from mtl.features import added
 from mtl.heads.arguments import dtype_of, path_or_hub_name, refuse_revision
-from mtl.heads.attentions import attentions
+from mtl.heads.attentions import attentions, needs_rebuild, parts_of, records_of_heads, site_places
 from mtl.heads.families import family_of, row_given
 from mtl.heads.family_table import FAMILIES, Family
 from mtl.heads.given_models import require_heads
 from mtl.heads.prune import cut_sites
-from mtl.heads.records import needs_rebuild, parts_of, records_of_heads, site_places
 from mtl.heads.stored import Stored, configuration, require_fitting, weights_of
 from mtl.tasks.in_words import first_line
 

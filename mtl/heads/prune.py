@@ -16,7 +16,15 @@ from transformers import PreTrainedModel
 
 from mtl.errors import InputError
 from mtl.heads.arguments import heads_by_layer, scale_of, yes_or_no
-from mtl.heads.attentions import Attention, attentions, head_numbers
+from mtl.heads.attentions import (
+    Attention,
+    attentions,
+    give_own_configuration,
+    head_numbers,
+    record,
+    record_keys,
+    recorded_cuts,
+)
 from mtl.heads.cut_attention import (
     NoHeads,
     collected_around,
@@ -27,7 +35,6 @@ from mtl.heads.cut_attention import (
 from mtl.heads.families import scale_inputs, without_inputs
 from mtl.heads.family_table import Family, no_cut_because
 from mtl.heads.given_models import changeable, require_heads, require_plain
-from mtl.heads.records import give_own_configuration, record, record_keys, recorded_cuts
 from mtl.tasks.in_words import counted
 
 

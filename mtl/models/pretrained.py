@@ -23,10 +23,10 @@ from transformers.utils import logging
 from mtl.errors import InputError
 from mtl.heads import stored
 from mtl.heads.arguments import refuse_revision
+from mtl.heads.attentions import needs_rebuild
 from mtl.heads.families import family_of, group_size
 from mtl.heads.family_table import FAMILIES, Family
 from mtl.heads.load import Loaded, class_for, load_errors, load_model
-from mtl.heads.records import needs_rebuild
 from mtl.models.found import embedded_minilm, refuse_gguf
 
 AttentionKind = Literal["sdpa", "eager"]

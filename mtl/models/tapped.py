@@ -16,9 +16,9 @@ from transformers.modeling_outputs import ModelOutput
 
 from mtl.errors import InputError
 from mtl.files import write_json
+from mtl.heads.attentions import records_of_heads
 from mtl.heads.family_table import Family
 from mtl.heads.load import save_model
-from mtl.heads.records import records_of_heads
 from mtl.heads.tap import HeadTap, eager_attention
 from mtl.models.annotator import Annotator, Decoded
 from mtl.models.batches import Batch

@@ -30,11 +30,10 @@ from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.features import added
 from mtl.heads import stored
-from mtl.heads.attentions import query_key_parameters
+from mtl.heads.attentions import needs_rebuild, query_key_parameters
 from mtl.heads.families import family_of
 from mtl.heads.family_table import FAMILIES
 from mtl.heads.load import class_for, load_errors, load_model
-from mtl.heads.records import needs_rebuild
 from mtl.heads.tap import eager_attention
 from mtl.models import pretrained
 from mtl.models.annotator import Annotator, Decoded

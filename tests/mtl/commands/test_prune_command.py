@@ -16,9 +16,9 @@ from transformers import AutoModel
 from mtl.commands.common import heads_given
 from mtl.commands.main import main
 from mtl.errors import InputError
+from mtl.heads.attentions import recorded_cuts
 from mtl.heads.gate_file import read_masks
 from mtl.heads.load import MASKS, load_pruned
-from mtl.heads.records import recorded_cuts
 from mtl.heads.tap import head_scale
 from mtl.models.derived import gates_for
 from mtl.models.encoder import Encoder

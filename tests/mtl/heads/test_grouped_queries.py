@@ -12,11 +12,10 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.attentions import key_groups
+from mtl.heads.attentions import key_groups, recorded_keys
 from mtl.heads.families import family_of, heads_per_group
 from mtl.heads.load import load_pruned
 from mtl.heads.prune import prune_heads
-from mtl.heads.records import recorded_keys
 from mtl.heads.replay import LayerReplay
 from mtl.heads.tap import HeadTap, head_scale
 from tests.mtl import tiny

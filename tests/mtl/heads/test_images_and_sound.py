@@ -32,9 +32,8 @@ from mtl import (
     prune_heads,
 )
 from mtl.errors import InputError
-from mtl.heads.attentions import Attention, attentions
+from mtl.heads.attentions import Attention, attentions, recorded_cuts
 from mtl.heads.families import family_of
-from mtl.heads.records import recorded_cuts
 from mtl.probes.sites import with_names
 from tests.mtl import sensory, tiny
 from tests.mtl.sensory import vectors

@@ -14,11 +14,10 @@ from transformers import PreTrainedModel
 
 from mtl import ablate_heads, head_importance
 from mtl.errors import InputError
-from mtl.heads.attentions import attentions
+from mtl.heads.attentions import attentions, recorded_cuts
 from mtl.heads.families import family_of
 from mtl.heads.load import load_pruned
 from mtl.heads.prune import prune_heads
-from mtl.heads.records import recorded_cuts
 from mtl.heads.replay import LayerReplay
 from mtl.heads.tap import HeadTap, eager_attention, head_scale
 from mtl.models.tapped import TappedModel

@@ -24,11 +24,10 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 import mtl
 from mtl import head_scale, load_pruned, prune_heads
 from mtl.errors import InputError
-from mtl.heads.attentions import attentions
+from mtl.heads.attentions import attentions, needs_rebuild, recorded_cuts
 from mtl.heads.families import family_of
 from mtl.heads.family_table import FAMILIES
 from mtl.heads.load import load_model
-from mtl.heads.records import needs_rebuild, recorded_cuts
 from mtl.models.encoder import Encoder
 from tests.kit.absent import may_be_absent
 from tests.mtl import tiny

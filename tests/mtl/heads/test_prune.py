@@ -13,11 +13,10 @@ from transformers import BertForMaskedLM, BertModel
 
 import mtl
 from mtl.errors import InputError
-from mtl.heads.attentions import attentions
+from mtl.heads.attentions import attentions, recorded_cuts
 from mtl.heads.families import family_of, in_features
 from mtl.heads.load import load_pruned
 from mtl.heads.prune import prune_heads
-from mtl.heads.records import recorded_cuts
 from mtl.heads.tap import eager_attention, head_scale
 from mtl.models.encoder import Encoder
 from tests.kit.absent import may_be_absent
