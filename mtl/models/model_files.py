@@ -22,7 +22,7 @@ from mtl.errors import InputError
 from mtl.features import added
 from mtl.files import checksum, share_as, write_json
 from mtl.heads.gates import Gates, gates_from
-from mtl.heads.stored import require_fitting, require_stored_numbers, stored_in
+from mtl.heads.load import require_fitting, require_stored_numbers, stored_in
 from mtl.models.annotator import damaged
 from mtl.models.encoder import Encoder
 from mtl.models.found import MODEL_FILE

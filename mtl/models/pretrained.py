@@ -21,7 +21,7 @@ from transformers import (
 from transformers.utils import logging
 
 from mtl.errors import InputError
-from mtl.heads import stored
+from mtl.heads import load
 from mtl.heads.arguments import refuse_revision
 from mtl.heads.attentions import needs_rebuild
 from mtl.heads.families import family_of, group_size
@@ -50,12 +50,12 @@ def load_encoder(
     if (Path(where).is_absolute() or where.count("/") > 1) and not Path(where).exists():
         raise InputError(f"{where}: no such folder{advice}")
     with quiet(), load_errors(f"the encoder {name!r}", advice):
-        config = stored.configuration(where, revision=revision)
+        config = load.configuration(where, revision=revision)
         family = FAMILIES.get(config.model_type)
         if family is not None:
             require_words(family, config)
             group_size(config, repr(name), family.stacks[0])
-        tokenizer = stored.tokenizer(where, revision=revision)
+        tokenizer = load.tokenizer(where, revision=revision)
         loaded = load_model(
             where, class_for(config, MODEL_MAPPING), config, dtype=dtype, revision=revision,
             attn_implementation=implementation(attention, config), **without_pooler(config),
@@ -79,7 +79,7 @@ def random_encoder(
     where = str(embedded_minilm()) if name == "minilm" else name
     refuse_gguf(where)
     with quiet(), load_errors(f"the encoder {name!r}"):
-        config = stored.configuration(where)
+        config = load.configuration(where)
         family = FAMILIES.get(config.model_type)
         if family is not None:
             require_words(family, config)
@@ -88,7 +88,7 @@ def random_encoder(
             raise InputError(
                 "encoder.weights=random: heads of this encoder were cut or share components: use a whole one"
             )
-        tokenizer = stored.tokenizer(where)
+        tokenizer = load.tokenizer(where)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             model = class_for(config, MODEL_MAPPING)._from_config(

@@ -181,8 +181,7 @@ def check_target(config: TrainConfig) -> None:
     loaded.
     """
     from mtl.heads.families import heads_by_kind
-    from mtl.heads.load import LOAD_ERRORS
-    from mtl.heads.stored import configuration
+    from mtl.heads.load import LOAD_ERRORS, configuration
     from mtl.models.found import check_encoder, embedded_minilm
 
     if config.init_from is not None or config.architecture() is not None:

@@ -29,7 +29,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.features import added
-from mtl.heads import stored
+from mtl.heads import load
 from mtl.heads.attentions import needs_rebuild, query_key_parameters
 from mtl.heads.families import family_of
 from mtl.heads.family_table import FAMILIES
@@ -441,9 +441,9 @@ def _load(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     advice = "; use a folder with config.json, model.safetensors and tokenizer files, or a name on the hub"
     with pretrained.quiet(), load_errors(f"the encoder-decoder model {name!r}", advice):
-        config = stored.configuration(name)
+        config = load.configuration(name)
         require_decoder(config.model_type, repr(name))
-        tokenizer = stored.tokenizer(name)
+        tokenizer = load.tokenizer(name)
         kind = pretrained.implementation(attention, config)
         loaded = load_model(
             name, class_for(config, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING), config, dtype=dtype,
