@@ -18,8 +18,8 @@ from mtl.analysis.probe import ObservedCorpus, index_corpus, probe_heads, target
 from mtl.config.parse import configured
 from mtl.config.schema import TrainConfig
 from mtl.corpora.formats.jsonl import read_jsonl
+from mtl.heads.gates import Mask
 from mtl.models.encoder import Encoder
-from mtl.models.head_scales import Mask
 from mtl.models.subwords import Subwords
 from mtl.probes.measures.corpus import BY_KIND, ProbeTarget
 from mtl.probes.tables.heads_table import best_heads

@@ -29,10 +29,8 @@ from mtl.analysis.measuring import Progress, silent
 from mtl.analysis.trained import KeyedTable, TrainedRun, model_fingerprint, opened_by
 from mtl.errors import InputError
 from mtl.features import added
-from mtl.heads.replay import LayerReplay
-from mtl.heads.tap import HeadTap
+from mtl.heads.gates import Mask
 from mtl.models.batches import BATCH_PAIRS, Batch
-from mtl.models.head_scales import Mask
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.passes import in_evaluation_mode

@@ -31,10 +31,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from mtl.heads.gates import Mask, TaskScale
 from mtl.heads.given_models import model_device
 from mtl.heads.tap import HeadOutputs, HeadTap
 from mtl.models.batches import Batch
-from mtl.models.head_scales import Mask, TaskScale
 from mtl.models.joint import JointModel
 from mtl.models.passes import frozen, in_evaluation_mode
 from mtl.probes.sites import Site

@@ -26,8 +26,7 @@ from mtl.corpora.load import corpus_fingerprint, corpus_read, with_files
 from mtl.errors import InputError, as_input_error
 from mtl.files import check_file_place, whole_file
 from mtl.heads.arguments import is_iterable, one_of, path_or_hub_name, short_text, yes_or_no
-from mtl.models.batches import buckets
-from mtl.models.head_scales import Mask
+from mtl.heads.gates import Mask
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.opened import Accelerator, Precision, open_target, prepare

@@ -31,9 +31,9 @@ from mtl.corpora.load import corpus_read
 from mtl.corpora.running_text import split as split_text
 from mtl.errors import InputError, as_input_error
 from mtl.heads.arguments import one_of, path_or_hub_name, short_text
+from mtl.heads.gates import Mask
 from mtl.models.annotator import checked_sentences
 from mtl.models.encoder import Encoder
-from mtl.models.head_scales import Mask
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.opened import Accelerator, Opened, open_target, prepare

@@ -157,8 +157,8 @@ def _prune_model(model: JointModel, source: Run | None, cut: _Cut, accelerator: 
 def _prune_encoder(encoder: SharedEncoder, cut: _Cut) -> None:
     from mtl.errors import InputError
     from mtl.files import new_folder
+    from mtl.heads.gates import closed_heads
     from mtl.heads.prune import prune_heads
-    from mtl.models.head_scales import closed_heads
 
     if encoder.does:
         raise InputError(f"{cut.model} {encoder.does}: use the folder of the run that it was trained in")

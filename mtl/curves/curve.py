@@ -38,9 +38,9 @@ from mtl.curves.orders import (
     scale_with_only,
 )
 from mtl.errors import InputError
+from mtl.heads.gates import open_heads
 from mtl.heads.wanted import heads_wanted
 from mtl.models.evaluate import evaluate_model
-from mtl.models.head_scales import open_heads
 from mtl.models.inputs import InputCache
 from mtl.models.opened import Accelerator
 from mtl.probes.curves import curve_table

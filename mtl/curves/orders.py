@@ -19,8 +19,8 @@ from mtl.analysis.importance import task_importance
 from mtl.analysis.probe import BATCH_TOKENS
 from mtl.analysis.trained import TrainedRun
 from mtl.errors import InputError, did_you_mean
+from mtl.heads.gates import Mask
 from mtl.models.batches import BatchLoader, aligned_batches
-from mtl.models.head_scales import Mask
 from mtl.probes.measures.groups import BY_NAME, MADE_BY_PROBING, made_with
 from mtl.probes.sites import Site, grid, head_name
 from mtl.probes.tables.heads_table import FEWEST_ITEMS, head_scores

@@ -21,9 +21,9 @@ from mtl.corpora.formats.lines import fault
 from mtl.corpora.running_text import split
 from mtl.errors import InputError, as_input_error, did_you_mean
 from mtl.heads.arguments import is_iterable, short_text, whole_number, yes_or_no
+from mtl.heads.gates import TaskScale
 from mtl.heads.given_models import require_weights
 from mtl.models.batches import MAX_WORDS, Batch, buckets, examples, unlabelled
-from mtl.models.head_scales import TaskScale
 from mtl.models.passes import computing_threads, in_evaluation_mode, without_nan
 from mtl.tasks.decoders.decoder import Decoder, Item
 from mtl.tasks.decoders.steps import Steps, in_step, steps_of

@@ -16,11 +16,10 @@ from mtl.config.schema import GateScope
 from mtl.errors import InputError
 from mtl.files import new_folder
 from mtl.heads.gate_file import read_masks
-from mtl.heads.gates import FixedGates
+from mtl.heads.gates import FixedGates, closed_heads
 from mtl.heads.prune import prune_heads
 from mtl.models.annotator import chosen_tasks
 from mtl.models.evaluate import signatures_of
-from mtl.models.head_scales import closed_heads
 from mtl.models.joint import JointModel
 from mtl.models.mask_file import check_masks, differ, require_shape
 from mtl.models.model_files import Origin

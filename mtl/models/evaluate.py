@@ -11,9 +11,9 @@ import polars as pl
 import torch
 
 from mtl.errors import as_input_error
+from mtl.heads.gates import TaskScale
 from mtl.models.annotator import Annotator
 from mtl.models.batches import Batch, BatchLoader, Example, aligned_batches
-from mtl.models.head_scales import TaskScale
 from mtl.models.passes import in_evaluation_mode
 from mtl.runs.folder.run import SIGNATURES
 from mtl.runs.folder.run_tables import COUNTS_SCHEMA, key_of

@@ -18,10 +18,9 @@ from torch.nn import functional
 from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.heads.arguments import dtype_of, one_of, path_or_hub_name, short_text
-from mtl.heads.gates import Gates
+from mtl.heads.gates import Gates, HeadScales, TaskScale, open_heads
 from mtl.models.annotator import Annotator, Decoded, TaskScores
 from mtl.models.batches import Batch
-from mtl.models.head_scales import HeadScales, TaskScale, open_heads
 from mtl.models.hub import model_folder, upload
 from mtl.models.model_files import (
     HeadsOfTask,

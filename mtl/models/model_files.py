@@ -21,12 +21,11 @@ from mtl.config.instances import architecture_in, own_model_of, tasks_saved
 from mtl.errors import InputError
 from mtl.features import added
 from mtl.files import checksum, share_as, write_json
-from mtl.heads.gates import Gates, gates_from
+from mtl.heads.gates import Gates, Place, gates_from
 from mtl.heads.load import require_fitting, require_stored_numbers, stored_in
 from mtl.models.annotator import damaged
 from mtl.models.encoder import Encoder
 from mtl.models.found import MODEL_FILE
-from mtl.models.head_scales import Place
 from mtl.models.passes import not_finite
 from mtl.models.pretrained import AttentionKind
 from mtl.models.tapped import SharedEncoder

@@ -18,11 +18,11 @@ from mtl.errors import InputError
 from mtl.files import write_json
 from mtl.heads.attentions import records_of_heads
 from mtl.heads.family_table import Family
+from mtl.heads.gates import TaskScale
 from mtl.heads.load import save_model
 from mtl.heads.tap import HeadTap, eager_attention
 from mtl.models.annotator import Annotator, Decoded
 from mtl.models.batches import Batch
-from mtl.models.head_scales import TaskScale
 from mtl.models.pretrained import quiet
 from mtl.probes.measures.attention import AttentionMatrix
 from mtl.tasks.decoders.decoder import at_least_float32

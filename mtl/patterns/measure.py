@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from mtl.analysis.trained import TrainedRun
-    from mtl.models.head_scales import Mask
+    from mtl.heads.gates import Mask
     from mtl.models.tapped import WordReader
     from mtl.tasks.sentence import Sentence
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mtl.errors import InputError, as_input_error
 from mtl.files import check_file_place, whole_file
-from mtl.models.head_scales import Mask
+from mtl.heads.gates import Mask
 from mtl.models.joint import JointModel
 from mtl.probes.figures.style import PANEL, looks_of, new_figure, open_frame, styled
 from mtl.probes.tables.table_files import ColumnUnit, read_complete, write_parquet

@@ -19,10 +19,10 @@ from torch import Tensor
 from mtl.errors import InputError
 from mtl.heads.attentions import attentions
 from mtl.heads.blocks import WithBlock
+from mtl.heads.gates import Mask
 from mtl.heads.tap import HeadOutputs, eager_attention
 from mtl.models.annotator import TaskScores
 from mtl.models.batches import Batch, buckets, collate, examples, unlabelled
-from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.models.passes import frozen, in_evaluation_mode
 from mtl.probes.tables import heads_table

@@ -33,12 +33,12 @@ from mtl.files import checksum, new_folder, share_as, write_json
 from mtl.heads import stored
 from mtl.heads.arguments import one_of, path_or_hub_name, short_text
 from mtl.heads.family_table import no_cut_because
+from mtl.heads.gates import TaskScale
 from mtl.heads.given_models import require_weights
 from mtl.models.annotator import Annotator, TaskScores, damaged
 from mtl.models.batches import Batch, examples, unlabelled
 from mtl.models.derived import apply_masks
 from mtl.models.encoder import Encoder
-from mtl.models.head_scales import TaskScale
 from mtl.models.joint import JointModel
 from mtl.models.model_files import DECODERS, LABELS, require_decoders, require_files, tasks_as_json
 from mtl.models.opened import Accelerator, Precision

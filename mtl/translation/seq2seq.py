@@ -33,12 +33,12 @@ from mtl.heads import load
 from mtl.heads.attentions import needs_rebuild, query_key_parameters
 from mtl.heads.families import family_of
 from mtl.heads.family_table import FAMILIES
+from mtl.heads.gates import TaskScale
 from mtl.heads.load import class_for, load_errors, load_model
 from mtl.heads.tap import eager_attention
 from mtl.models import pretrained
 from mtl.models.annotator import Annotator, Decoded
 from mtl.models.batches import Batch
-from mtl.models.head_scales import TaskScale
 from mtl.models.joint import JointModel
 from mtl.models.pretrained import AttentionKind, Dtype
 from mtl.models.tapped import SharedEncoder, WordReader

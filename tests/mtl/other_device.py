@@ -257,8 +257,8 @@ def counts(folder: str) -> None:
     from mtl.analysis.importance import task_importance
     from mtl.analysis.probe import index_corpus, probe_heads
     from mtl.corpora.formats.jsonl import read_jsonl
+    from mtl.heads.gates import Mask
     from mtl.models.batches import collate, examples
-    from mtl.models.head_scales import Mask
     from mtl.models.joint import JointModel
     from mtl.tasks.catalogue import STRUCTURED
     from tests.launches import Launches

@@ -18,8 +18,8 @@ from mtl.analysis.trained import open_trained
 from mtl.curves.curve import CurveStart, check_points, measure_curve, methods_of, ranking_of
 from mtl.curves.orders import check_orders
 from mtl.errors import InputError
+from mtl.heads.gates import Mask
 from mtl.models.evaluate import evaluate_model
-from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.probes.curves import curve_table
 from mtl.probes.tables import heads_table

@@ -14,9 +14,9 @@ from torch import Tensor
 from mtl.commands.main import main
 from mtl.heads.attentions import attentions
 from mtl.heads.families import family_of
+from mtl.heads.gates import Mask
 from mtl.heads.tap import eager_attention
 from mtl.models.batches import collate, examples
-from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.models.passes import frozen
 from mtl.probes.tables.table_files import read_metadata, write_parquet

@@ -11,8 +11,8 @@ import torch
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.heads.attentions import attentions
 from mtl.heads.families import family_of
+from mtl.heads.gates import Mask
 from mtl.heads.prune import prune_heads
-from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.relevance.propagation import Explainer, RelevanceItem, head_relevance, layer_shares
 from mtl.relevance.rules import Rules

@@ -14,11 +14,10 @@ from mtl.commands.main import main
 from mtl.config.schema import CorpusConfig
 from mtl.heads.attentions import attentions
 from mtl.heads.families import family_of
-from mtl.heads.gates import HeadGates
+from mtl.heads.gates import HeadGates, Mask
 from mtl.heads.prune import prune_heads
 from mtl.heads.tap import eager_attention
 from mtl.models.batches import collate, examples
-from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.models.passes import frozen
 from mtl.probes.tables import heads_table

@@ -12,7 +12,7 @@ import yaml
 from mtl.analysis.trained import open_trained
 from mtl.commands.main import main
 from mtl.corpora.formats.jsonl import write_jsonl
-from mtl.models.head_scales import Mask
+from mtl.heads.gates import Mask
 from mtl.models.joint import JointModel
 from mtl.models.subwords import SubwordTokenizer
 from mtl.relevance.measure import measure_relevance

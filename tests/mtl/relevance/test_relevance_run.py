@@ -17,8 +17,7 @@ from mtl.commands.main import main
 from mtl.config.schema import CorpusConfig
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.corpora.toy.corpus import write_toy
-from mtl.heads.gates import HeadGates
-from mtl.models.head_scales import Mask
+from mtl.heads.gates import HeadGates, Mask
 from mtl.models.joint import JointModel
 from mtl.probes.measures.groups import BY_NAME, MADE_BY_PROBING
 from mtl.probes.tables import heads_table as table

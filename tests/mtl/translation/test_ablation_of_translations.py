@@ -12,8 +12,8 @@ from torch import Tensor
 
 import mtl.translation.analysis as ablated_translations
 from mtl.analysis.ablation import Ablation, Ablator, ablations, mean_outputs
+from mtl.heads.gates import Mask
 from mtl.models.batches import Batch, collate, examples
-from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels

@@ -10,7 +10,7 @@ import torch
 
 from mtl.analysis.probe import index_corpus, probe_heads
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.models.head_scales import Mask
+from mtl.heads.gates import Mask
 from mtl.probes.measures.attention import LENGTHS, ExampleProbe, kept_sentence_numbers
 from mtl.probes.report.data import RunExamples
 from mtl.probes.tables import heads_table

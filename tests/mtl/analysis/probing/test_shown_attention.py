@@ -15,8 +15,8 @@ from mtl.analysis.show import HeadOnCorpus, OpenHead, Relation, attention_of, he
 from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.errors import InputError
+from mtl.heads.gates import Mask
 from mtl.heads.prune import prune_heads
-from mtl.models.head_scales import Mask
 from mtl.probes.figures.attention import HIT, MISSED, GoldArc, ShownAttention, attention_figure
 from mtl.probes.figures.style import render
 from mtl.probes.measures.probe import ROOT

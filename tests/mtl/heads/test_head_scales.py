@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from mtl.errors import InputError
-from mtl.heads.gates import FixedGates
-from mtl.models.head_scales import HeadScales, closed_heads, open_heads
+from mtl.heads.gates import FixedGates, HeadScales, closed_heads, open_heads
 
 TASKS = ("pos", "dep")
 THERE = ((0, 2), (0, 1, 2))
