@@ -40,7 +40,7 @@ from mtl.runs.folder.run import Run
 from mtl.tasks.captured import RecursionGraphs
 from mtl.tasks.in_words import counted, first_line
 from mtl.tasks.task import Task
-from mtl.training.balancers import balancer_for
+from mtl.training.balancers import LossScale, balancer_for
 from mtl.training.checkpoint import DirectCheckpointIO, Resumption
 from mtl.training.data import EpochBatches, Splits, TrainingData
 from mtl.training.evaluation import Evaluation, Observer
@@ -55,7 +55,6 @@ from mtl.training.gate_loss import (
     reach_warning,
 )
 from mtl.training.initial_model import RunStart, build_model
-from mtl.training.loss_scale import LossScale
 from mtl.training.ranks import Processes, Ranks, rank_and_ranks
 from mtl.training.run_log import PLAIN
 from mtl.training.step import JointTraining

@@ -29,10 +29,16 @@ from mtl.models.passes import not_finite, rounded_weights
 from mtl.runs.folder.run import Run
 from mtl.tasks.captured import RecursionGraphs
 from mtl.tasks.in_words import counted
-from mtl.training.balancers import Balancer, KeptGradients, as_in_backward, gram_matrix, shared_parameters
+from mtl.training.balancers import (
+    Balancer,
+    KeptGradients,
+    LossScale,
+    as_in_backward,
+    gram_matrix,
+    shared_parameters,
+)
 from mtl.training.embedding_rows import EmbeddingRows, sole_embedding
 from mtl.training.gate_loss import GateLoss
-from mtl.training.loss_scale import LossScale
 from mtl.training.ranks import alike_on_all_ranks
 
 Schedule = Literal["linear", "cosine", "constant", "inverse_sqrt"]

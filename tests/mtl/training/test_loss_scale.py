@@ -32,9 +32,9 @@ from mtl.tasks.structured import Con, Dep, Ner, Pos, Srl
 from mtl.tasks.task import Task
 from mtl.training import assembly
 from mtl.training.assembly import check_machine
+from mtl.training.balancers import LossScale
 from mtl.training.check import check_settings
 from mtl.training.evaluation import Observer
-from mtl.training.loss_scale import LossScale
 from mtl.training.step import JointTraining
 from mtl.training.train import train
 from tests.mtl import tiny
