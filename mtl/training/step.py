@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from mtl.errors import RunError
 from mtl.models.batches import Batch
-from mtl.models.dropout import draw_by_counter
+from mtl.models.encoder_graphs import EncoderGraphs
 from mtl.models.joint import JointModel
 from mtl.models.opened import narrow_parts
 from mtl.models.pass_graphs import PassGraphs
@@ -37,8 +37,8 @@ from mtl.training.balancers import (
     gram_matrix,
     shared_parameters,
 )
-from mtl.training.embedding_rows import EmbeddingRows, sole_embedding
 from mtl.training.gate_loss import GateLoss
+from mtl.training.on_cpu import EmbeddingRows, draw_by_counter, sole_embedding
 from mtl.training.ranks import alike_on_all_ranks
 
 Schedule = Literal["linear", "cosine", "constant", "inverse_sqrt"]

@@ -17,7 +17,7 @@ from mtl.tasks.catalogue import TASKS
 from mtl.training.assembly import quiet_lightning
 from mtl.training.balancers import Uniform
 from mtl.training.data import EpochBatches
-from mtl.training.embedding_rows import EmbeddingRows, sole_embedding
+from mtl.training.on_cpu import EmbeddingRows, sole_embedding
 from mtl.training.step import JointTraining
 from tests.mtl import tiny
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from mtl.models.dropout import CounterDropout, draw_by_counter, scaled_mask
+from mtl.training.on_cpu import CounterDropout, draw_by_counter, scaled_mask
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
