@@ -52,7 +52,7 @@ def find_model(target: str, revision: str | None = None) -> Found:
     if revision is None and not is_hub_name(target) and not is_model_folder(Path(target)):
         run = Run.open(target)
         return Found(run.model, run)
-    from mtl.models.hub import model_folder
+    from mtl.models.model_files import model_folder
 
     return Found(model_folder(target, revision), None)
 
