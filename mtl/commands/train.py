@@ -37,7 +37,7 @@ def _train(config: TrainConfig, given: Mapping[str, Any], place: ProcessPlace) -
         from rich.console import Console
 
         from mtl.analysis.observers import default_observers
-        from mtl.training.initial_model import refuse_given
+        from mtl.training.assembly import refuse_given
         from mtl.training.train import train
 
     refuse_given(config, given)

@@ -28,7 +28,7 @@ from mtl.runs.folder.wandb_view import forget_single_run, log_probes
 from mtl.study.config import StudyConfig
 from mtl.study.jobs import Job, JobProgress, StudyFolder, kept_measures, trained_alike
 from mtl.study.plan import make_plan
-from mtl.training.initial_model import with_settings_of_source
+from mtl.training.assembly import with_settings_of_source
 from mtl.workers import queue
 from mtl.workers.collector import importing
 from mtl.workers.lease import lease

@@ -37,12 +37,18 @@ from mtl.runs.folder import run_tables
 from mtl.runs.folder.run import Run, git_revision, holds, versions
 from mtl.tasks.in_words import counted
 from mtl.tasks.task import Task
-from mtl.training.assembly import TrainingParts, assemble, check_machine, quiet_lightning
+from mtl.training.assembly import (
+    TrainingParts,
+    assemble,
+    check_machine,
+    load_start,
+    quiet_lightning,
+    with_settings_of_source,
+)
 from mtl.training.check import check_settings, check_target, said_of_unused
 from mtl.training.checkpoint import check_checkpoint
 from mtl.training.data import Splits, read_splits
 from mtl.training.evaluation import Observer, keep_average
-from mtl.training.initial_model import load_start, with_settings_of_source
 from mtl.training.ranks import failures, is_first_process, note_failure, own_rank
 from mtl.training.run_log import PLAIN, RunLog, run_log
 from mtl.workers.launch import PARENT, ProcessPlace, clean_environment

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtl.errors import InputError
-from mtl.training.initial_model import _settings_of
+from mtl.training.assembly import _settings_of
 
 GOOD = {
     "model/model.json": b'{"tasks": {"pos": {}}}',
