@@ -15,12 +15,13 @@ from mtl.tasks.spans import (
     build,
     constituents,
     dropped,
+    is_tag,
     roles,
     senses,
+    spans_of,
     without_overlaps,
     without_verb,
 )
-from mtl.tasks.tag_schemes import is_tag, spans_of
 from mtl.tasks.task import Dropout, Labels, OnlyWith, Range, Seed, Share, Size, Task, annotated_layer
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from mtl.files import write_text
 from mtl.tasks.catalogue import SENTENCE_TASKS, TEXTS
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import FEATS, LEMMAS, NO_FEATURES, Arcs, Frame, Sentence
-from mtl.tasks.spans import without_overlaps, without_verb
-from mtl.tasks.tag_schemes import tags_of
+from mtl.tasks.spans import tags_of, without_overlaps, without_verb
 from mtl.tasks.task import Task
 from mtl.tasks.tree import Tree
 

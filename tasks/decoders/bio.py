@@ -19,8 +19,7 @@ from mtl.tasks.decoders.decoder import Item, StructureScore, k_best, padded
 from mtl.tasks.decoders.steps import Steps, in_steps
 from mtl.tasks.rules import Match
 from mtl.tasks.sentence import Sentence, Span
-from mtl.tasks.spans import without_overlaps
-from mtl.tasks.tag_schemes import spans_of, spelling_of, tags_of
+from mtl.tasks.spans import spans_of, spelling_of, tags_of, without_overlaps
 from mtl.tasks.task import UNKNOWN, Labels, annotated_layer
 
 _IMPOSSIBLE = -1e4

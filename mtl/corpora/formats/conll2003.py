@@ -30,7 +30,7 @@ from mtl.corpora.formats.dependencies import NO_WORD
 from mtl.corpora.formats.lines import BLANKS, malformed
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
-from mtl.tasks.tag_schemes import Scheme, TagError, detect, entities_of_tags, is_tag, repaired
+from mtl.tasks.spans import Scheme, TagError, detect, entities_of_tags, is_tag, repaired
 
 ROLES = ("word", "entity", "tag", ROLE_OF_SENTENCE)
 """What a column may hold."""

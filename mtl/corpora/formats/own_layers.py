@@ -48,7 +48,7 @@ from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.sentence import FEATS, LEMMAS, Arc, Frame, Graph, MadeUpId, Sentence, is_label, is_per_word
 from mtl.tasks.sentence_tasks import number_of
-from mtl.tasks.tag_schemes import TagError, tags_of
+from mtl.tasks.spans import TagError, tags_of
 
 ARCS_MADE_UP = "# arcs_made_up = true"
 """The comment of a sentence whose arcs only hold the place of a tree, which a scorer needs."""

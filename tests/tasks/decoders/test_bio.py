@@ -10,8 +10,8 @@ import torch
 from mtl.config.instances import tasks_saved
 from mtl.tasks.decoders.decoder import Decoder
 from mtl.tasks.sentence import Sentence, Span
+from mtl.tasks.spans import spans_of, spelling_of, tags_of
 from mtl.tasks.structured import Ner, OwnTags
-from mtl.tasks.tag_schemes import spans_of, spelling_of, tags_of
 from mtl.tasks.task import Labels, instance
 
 LABELS = Labels(["LOC", "PER"])

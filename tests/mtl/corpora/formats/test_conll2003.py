@@ -10,7 +10,7 @@ from mtl.corpora.formats.conll2003 import read_conll2003
 from mtl.corpora.formats.dependencies import NO_WORD
 from mtl.errors import InputError
 from mtl.tasks.sentence import Sentence, Span
-from mtl.tasks.tag_schemes import TagError, detect, entities_of_tags
+from mtl.tasks.spans import TagError, detect, entities_of_tags
 from tests.mtl.corpora.formats.hostile import tags_of
 
 

@@ -17,7 +17,7 @@ from mtl.corpora.toy.corpus import toy_corpus
 from mtl.errors import InputError
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Sentence
-from mtl.tasks.tag_schemes import tags_of
+from mtl.tasks.spans import tags_of
 
 CORPUS = toy_corpus(6, seed=3)
 PIECES = [
