@@ -30,6 +30,8 @@ from mtl.analysis.trained import KeyedTable, TrainedRun, model_fingerprint, open
 from mtl.errors import InputError
 from mtl.features import added
 from mtl.heads.gates import Mask
+from mtl.heads.replay import LayerReplay
+from mtl.heads.tap import HeadTap
 from mtl.models.batches import BATCH_PAIRS, Batch
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel

@@ -27,10 +27,14 @@ from mtl.errors import InputError, as_input_error
 from mtl.files import check_file_place, whole_file
 from mtl.heads.arguments import is_iterable, one_of, path_or_hub_name, short_text, yes_or_no
 from mtl.heads.gates import Mask
+from mtl.models.batches import buckets
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.opened import Accelerator, Precision, open_target, prepare
-from mtl.models.tapped import WordReader
+from mtl.models.passes import in_evaluation_mode
+from mtl.models.subwords import Subwords, Tensors, Tokens
+from mtl.models.tapped import Observation, WordReader
+from mtl.probes.measures import probe as probe_module
 from mtl.probes.measures.attention import ExampleProbe
 from mtl.probes.measures.corpus import (
     BY_KIND,
@@ -43,7 +47,8 @@ from mtl.probes.measures.corpus import (
     ProbeTarget,
 )
 from mtl.probes.measures.corpus import KINDS as PROBED
-from mtl.probes.measures.groups import MADE_BY_PROBING
+from mtl.probes.measures.groups import MADE_BY_PROBING, probes_for
+from mtl.probes.measures.probe import DRAWS, NOTHING, FittedProbe, HeadRecords, random_projections
 from mtl.probes.tables import heads_table
 from mtl.probes.tables.heads_table import ExampleTables
 from mtl.runs.folder.run import git_revision, versions

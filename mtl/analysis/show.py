@@ -37,12 +37,22 @@ from mtl.models.encoder import Encoder
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.opened import Accelerator, Opened, open_target, prepare
-from mtl.models.tapped import SharedEncoder, WordReader
-from mtl.probes.figures.attention import LEAST, ShownAttention, View, attention_figure, draw_attention
+from mtl.models.tapped import SharedEncoder, TappedModel, WordReader
+from mtl.probes.figures.attention import (
+    LEAST,
+    GoldArc,
+    ShownAttention,
+    View,
+    attention_figure,
+    draw_attention,
+)
 from mtl.probes.figures.style import figure_of
-from mtl.probes.measures.attention import AttentionMatrix
-from mtl.probes.measures.corpus import PROBE_TARGETS, ProbeCorpus
-from mtl.probes.sites import kind_in
+from mtl.probes.measures import attention
+from mtl.probes.measures.attention import AttentionMatrix, hits
+from mtl.probes.measures.corpus import PROBE_TARGETS, Items, ProbeCorpus
+from mtl.probes.measures.probe import FINAL, NOTHING, ROOT, HeadRecords
+from mtl.probes.sites import Site, head_name, kind_in, read_head
+from mtl.probes.tables.heads_table import arcs_count
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 

@@ -12,7 +12,10 @@ from torch.nn import functional
 from transformers import EncoderDecoderCache
 from transformers.pytorch_utils import Conv1D
 
+from mtl.heads.attentions import Attention, keys_of_heads
 from mtl.heads.cut_attention import record_probabilities
+from mtl.heads.families import input_dim
+from mtl.heads.family_table import Family
 
 
 class CollaborativeAttention(nn.Module):

@@ -389,8 +389,8 @@ def _closed_by_hand(
     """The heads that the user names, closed together; `None` if none are named."""
     from mtl.analysis.ablation import Ablation
     from mtl.commands.common import heads_given
+    from mtl.heads.gates import closed_heads
     from mtl.models.derived import gates_from_file, mask_in_words
-    from mtl.models.head_scales import closed_heads
 
     tap = trained.model.encoder.tap
     closed: set[tuple[int, int]] = set()

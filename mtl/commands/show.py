@@ -17,7 +17,7 @@ from mtl.tasks.in_words import counted
 from mtl.tasks.task import Share, Some
 
 if TYPE_CHECKING:
-    from mtl.analysis.probing.show import Known, TitledSentences
+    from mtl.analysis.show import Known, TitledSentences
     from mtl.probes.figures.attention import ShownAttention
     from mtl.probes.measures.attention import AttentionMatrix
 

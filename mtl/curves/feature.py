@@ -50,8 +50,8 @@ FEATURE = Feature(
     evidence={
         "pruning-curves": Evidence(
             title="pruning curves",
-            table="mtl.curves.runs:points_of_report",
-            of_report="mtl.curves.runs:runs_of_figures",
+            table=f"{_RUNS}:points_of_report",
+            of_report=f"{_RUNS}:runs_of_figures",
             shown="mtl.probes.curves.figures:shown_curves",
             tables=("pruning-curves.*", "pruning-kinds.*"),
             figures={

@@ -37,8 +37,9 @@ from mtl.features import added
 from mtl.heads.gate_file import last_log_alphas
 from mtl.heads.gates import HeadGates, open_heads
 from mtl.models.batches import Example, collate, examples
-from mtl.models.derived import apply_masks, write_cut_run
-from mtl.models.evaluate import evaluate_model
+from mtl.models.derived import apply_masks, write_cut_run, write_derived_run
+from mtl.models.evaluate import batches, evaluate_model
+from mtl.models.found import require_run
 from mtl.models.joint import JointModel
 from mtl.models.opened import Accelerator, device_name, prepare
 from mtl.models.tapped import TappedModel

@@ -378,10 +378,7 @@ def collected_around(model: nn.Module, attention: nn.Module, output: str) -> boo
 
 _KINDS = tuple(name for name in vars(nn.Module()) if "_hook" in name)
 """The attributes in which torch keeps a module's hooks and their flags."""
-_OURS = (
-    "mtl.heads.cut_attention", "mtl.heads.cut_attention", "mtl.heads.attentions",
-    "transformers.utils.output_capturing",
-)  # fmt: skip
+_OURS = ("mtl.heads.cut_attention", "mtl.heads.attentions", "transformers.utils.output_capturing")
 """The modules whose hooks belong to an attention: its replacement does their work itself."""
 
 

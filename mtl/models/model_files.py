@@ -48,8 +48,7 @@ from mtl.models.passes import not_finite
 from mtl.models.pretrained import AttentionKind
 from mtl.models.tapped import SharedEncoder
 from mtl.probes.sites import Site, head_name
-from mtl.runs.folder.content import ENCODER_FILES
-from mtl.runs.folder.run import Run
+from mtl.runs.folder.run import ENCODER_FILES, Run
 from mtl.tasks.in_words import counted
 from mtl.tasks.task import Labels, Task
 

@@ -30,7 +30,7 @@ from torch.utils import _pytree as pytree
 from mtl.config.instances import tasks_saved
 from mtl.errors import InputError
 from mtl.files import checksum, new_folder, share_as, write_json
-from mtl.heads import stored
+from mtl.heads import load
 from mtl.heads.arguments import one_of, path_or_hub_name, short_text
 from mtl.heads.family_table import no_cut_because
 from mtl.heads.gates import TaskScale
@@ -242,7 +242,7 @@ def load_exported(folder: str | Path) -> ExportedModel:
         names = json.loads((folder / LABELS).read_text(encoding="utf-8"))
         tasks, reads = tasks_saved(description), Reads(**description["reads"])
         with quiet():
-            pieces = stored.tokenizer(folder)
+            pieces = load.tokenizer(folder)
         tokenizer = SubwordTokenizer(pieces, reads.max_length, causal=reads.causal)
         labels = {name: Labels(names[name]) for name in tasks}
         require_decoders(folder, tasks, labels, reads.hidden)

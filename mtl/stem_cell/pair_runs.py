@@ -17,12 +17,27 @@ from mtl.config.instances import kinds_in
 from mtl.errors import InputError, as_input_error
 from mtl.probes.report.data import ClaimingSetup, ReportData
 from mtl.probes.sites import KEYS
-from mtl.probes.stem_cell.contest import CONTROL, TWIN
+from mtl.probes.statistics.masks import Masks, final_masks
+from mtl.probes.stem_cell.competition import CONFLICT_UNITS, conflict_by_claims, of_pairs, of_twins
+from mtl.probes.stem_cell.contest import CONTROL, FEWEST_SEEDS, TWIN, contest_cells
+from mtl.probes.stem_cell.contest_table import (
+    COLUMNS,
+    IMPORTANCE,
+    LINE_UNITS,
+    claims_table,
+    estimates,
+    head_lines,
+    learned_claims,
+    side_means,
+    task_means,
+    worth_table,
+)
+from mtl.probes.stem_cell.figures import conflict_figure, contest_figure, forest
 from mtl.probes.tables import heads_table
 from mtl.probes.tables.heads_table import weighted_mean
-from mtl.runs.compare.comparable import RunWithSetup
-from mtl.runs.compare.heads import comparable
-from mtl.runs.compare.settings import MASKS, keys_in_words
+from mtl.runs.compare.comparable import RunWithSetup, masks_of, with_setups
+from mtl.runs.compare.heads import comparable, measured_otherwise, measured_run, provenance_of, worth_of_run
+from mtl.runs.compare.settings import MASKS, check_encoders, encoder_of, keys_in_words
 from mtl.runs.compare.setups import repeats
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.report.gather import RunsRead

@@ -38,12 +38,12 @@ from mtl.errors import InputError
 from mtl.features import added
 from mtl.models.batches import Example, count_unknown, example_corpus, examples
 from mtl.models.encoder import Encoder, layers_read
-from mtl.models.encoder_graphs import EncoderGraphs
 from mtl.models.evaluate import batches
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.model_files import RANDOM, origin_of
 from mtl.models.opened import device_of, training_precision
+from mtl.models.pass_graphs import PassGraphs
 from mtl.models.pretrained import AttentionKind
 from mtl.models.subwords import SubwordTokenizer
 from mtl.models.tapped import SharedEncoder

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from mtl.errors import RunError
 from mtl.models.batches import Batch
-from mtl.models.encoder_graphs import EncoderGraphs
 from mtl.models.joint import JointModel
 from mtl.models.opened import narrow_parts
 from mtl.models.pass_graphs import PassGraphs

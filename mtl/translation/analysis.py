@@ -32,7 +32,7 @@ from mtl.models.encoder import pool
 from mtl.models.joint import JointModel
 from mtl.models.subwords import Rows, Subwords, SubwordTokenizer, Tokens
 from mtl.models.tapped import WordReader
-from mtl.probes.attention_matrix import AttentionMatrix
+from mtl.probes.measures.attention import AttentionMatrix
 from mtl.probes.sites import head_name
 from mtl.tasks.decoders.decoder import at_least_float32
 from mtl.tasks.in_words import counted

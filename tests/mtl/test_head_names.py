@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from mtl.analysis.ablation import Ablation
-from mtl.commands import ablate, measure
+from mtl.commands import measure
 from mtl.probes.figures.head_maps import head_label_heatmap, head_maps, label_map
 from mtl.probes.figures.masks import gates_over_time, grey_overlap, heads_over_time, mask_picture, rgb_overlap
 from mtl.probes.measures.groups import GROUPS

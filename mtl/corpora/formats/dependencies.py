@@ -52,7 +52,7 @@ from mtl.corpora.formats.own_layers import (
 )
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
-from mtl.tasks.sentence import FEATS, LEMMAS, Arcs, Graph, MadeUpId, Sentence, Span, features_in_order
+from mtl.tasks.sentence import FEATS, LEMMAS, Arc, Arcs, Graph, MadeUpId, Sentence, Span, features_in_order
 from mtl.tasks.spans import TagError, detect, entities_of_tags, is_tag
 
 _NUMBER = re.compile(r"[0-9]{1,9}")

@@ -20,20 +20,41 @@ from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.files import check_file_place, whole_file
 from mtl.probes.appearance import ordered
-from mtl.probes.figures.head_maps import correlation_matrix, head_label_heatmap, head_maps
-from mtl.probes.figures.history import (
+from mtl.probes.figures.head_maps import (
+    best_by_layer,
+    best_label_of_heads,
+    correlation_matrix,
+    head_label_heatmap,
+    head_maps,
+    label_map,
+    layer_lines,
+)
+from mtl.probes.figures.masks import (
+    CHANNELS,
+    animation,
     gates_over_time,
+    grey_overlap,
     importance_history,
     importance_over_time,
+    mask_picture,
+    rgb_overlap,
     write_animation,
 )
-from mtl.probes.figures.labels_of_heads import best_by_layer, best_label_of_heads, label_map, layer_lines
-from mtl.probes.figures.masks import CHANNELS, animation, grey_overlap, mask_picture, rgb_overlap
 from mtl.probes.figures.scores import heads_kept, label_accuracy, prediction_dots
 from mtl.probes.figures.style import FORMATS, render
 from mtl.probes.measures.groups import BY_NAME, SKILLS
 from mtl.probes.sites import KEYS, Site
-from mtl.probes.statistics.head_values import ABLATION, agreement, head_means, prediction
+from mtl.probes.statistics.head_values import (
+    ABLATION,
+    SKILL_UNITS,
+    VALUE_UNITS,
+    absent_labels,
+    agreement,
+    head_means,
+    label_values,
+    prediction,
+    skills,
+)
 from mtl.probes.statistics.head_values import AGREEMENT_UNITS as AGREEMENT_UNITS
 from mtl.probes.statistics.head_values import PREDICTION_UNITS as PREDICTION_UNITS
 from mtl.probes.statistics.masks import (
@@ -44,10 +65,8 @@ from mtl.probes.statistics.masks import (
     mostly_forced,
     task_overlaps,
 )
-from mtl.probes.statistics.skill import SKILL_UNITS, VALUE_UNITS, absent_labels, label_values, skills
 from mtl.probes.tables import table_files
-from mtl.probes.tables.heads_table import last_gates
-from mtl.probes.tables.label_scores import open_heads_by_mask, printed_best_heads
+from mtl.probes.tables.heads_table import last_gates, open_heads_by_mask, printed_best_heads
 from mtl.probes.tables.table_files import OF_MEASURES, ColumnUnit, Units, by_catalogue
 from mtl.runs.compare.comparable import gates_of, note_averages, with_setups
 from mtl.runs.compare.heads import check_measure, comparable, differences, heads_of, with_groups, worth_of

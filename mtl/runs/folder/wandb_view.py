@@ -24,7 +24,7 @@ from mtl.config.parse import read_configuration
 from mtl.config.schema import TrainConfig, WandbConfig
 from mtl.errors import InputError
 from mtl.files import may_be_written, write_json
-from mtl.probes.tables.label_scores import best_heads, weighted_means
+from mtl.probes.tables.heads_table import best_heads, weighted_means
 from mtl.probes.tables.table_files import read_csv
 from mtl.runs.folder.run import Run, git_revision
 

@@ -23,7 +23,6 @@ from mtl.errors import InputError
 from mtl.heads.gates import Mask
 from mtl.heads.prune import prune_heads
 from mtl.heads.tap import eager_attention, head_scale
-from mtl.patterns.figures import plot_patterns
 from mtl.patterns.measure import pattern_rows
 from mtl.patterns.observed import observe_heads, plot_patterns
 from mtl.probes.curves import curve_table

@@ -11,7 +11,7 @@ import pytest
 from mtl.config.schema import TrainConfig
 from mtl.probes.report.report import masks_by_setup, report_page
 from mtl.probes.stem_cell.sharing import draws_needed, wanted
-from mtl.runs.compare.gates import gates_of
+from mtl.runs.compare.comparable import gates_of
 from mtl.runs.figures.table import draw, page_parts
 from mtl.runs.folder.run import Run
 from mtl.runs.report.gather import gather
