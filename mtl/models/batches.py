@@ -234,7 +234,8 @@ def collate(
 
 
 _ROWS, _WIDTH, _ITEMS = 4, 8, 16
-"""Rounded numbers of rows, words and items are multiples of these; large ones of items have three bits."""
+"""Numbers of rows (but one of padding), words and items become multiples of these; large ones of items have
+three binary digits."""
 
 
 def _in_rounded_shapes(
@@ -248,7 +249,7 @@ def _in_rounded_shapes(
     padding adds to losses it adds to rows that are no sentences.
     """
     rows, width = mask.shape
-    padded = np.zeros((round_up(rows + 1, _ROWS), round_up(width, _WIDTH)), dtype=bool)
+    padded = np.zeros((round_up(rows, _ROWS) + 1, round_up(width, _WIDTH)), dtype=bool)
     padded[:rows, :width], padded[rows:, 0] = mask, True
     zeros = type(targets[0])(*(np.zeros((1,) * one.ndim, one.dtype) for one in targets[0]))
     fields = task.collate([*targets, *[zeros] * (len(padded) - rows)], padded.shape[1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,9 +16,10 @@ from mtl.heads.gates import HeadGates
 from mtl.models.batches import Batch, collate, examples
 from mtl.models.joint import JointModel
 from mtl.models.pass_graphs import PassGraphs
-from mtl.tasks.catalogue import STRUCTURED, TASKS
+from mtl.tasks.catalogue import STRUCTURED
 from mtl.tasks.decoders.decoder import SharedDropout
 from mtl.tasks.sentence import Arc, Graph, Sentence
+from mtl.tasks.sentence_tasks import Cola, Stsb
 from mtl.tasks.structured import Con, Dep, Graphs, Ner, Pos, Srl
 from mtl.tasks.task import Task
 from tests.launches import pass_graphs
@@ -41,17 +42,20 @@ def lacking(toy: Path) -> list[Sentence]:
     for place, one in enumerate(sentences):
         chain = [Arc(word + 1, word, "ab"[word % 2]) for word in range(len(one) if place != 8 else 0)]
         sentences[place] = one.with_layers({"deps": Graph(tuple(chain))})
-    for place, layers in {
+    less: dict[int, dict[str, Any]] = {
         1: {"frames": None, "tree": None, "deps": None},
         4: {"entities": None},
         7: {"arcs": None, "tags": None},
         8: {"entities": (), "frames": ()},
-    }.items():
+    }
+    for place, layers in less.items():
         sentences[place] = sentences[place].with_layers(layers)
     return sentences
 
 
-def made(tasks: dict[str, Task], sentences: list[Sentence], scope: str | None = None, **settings: Any):
+def made(
+    tasks: Mapping[str, Task], sentences: list[Sentence], scope: str | None = None, **settings: Any
+) -> JointModel:
     """A model of these tasks, with a mask of this scope."""
     torch.manual_seed(0)
     encoder = tiny.encoder("bert", **{"dtype": torch.float32} | settings)
@@ -131,7 +135,7 @@ def test_tasks_on_sentences_beside_words(pooling: str, as_on_a_gpu: None) -> Non
         )
         for size in (1, 2, 3, 3, 2)
     ]
-    tasks = {"pos": Pos(), "cola": TASKS["cola"](pooling=pooling), "stsb": TASKS["stsb"]()}
+    tasks = {"pos": Pos(), "cola": Cola(pooling=pooling), "stsb": Stsb()}
     model = still(made(tasks, sentences))
     batch, graphs = batched(model, sentences), PassGraphs(pass_graphs, seldom=0)
     expected = one_step(model, batch, None)
