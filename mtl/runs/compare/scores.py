@@ -421,12 +421,13 @@ def _counts(
     ]
     model = tables[0][0]
     for table, run in zip(chain(*tables), chain(*sides), strict=True):
-        if table["key"].to_list() != model["key"].to_list():
+        if table["key"].sort().to_list() != model["key"].sort().to_list():
             raise InputError(
                 f"{task}: {run.folder} and {sides[0][0].folder} are scored on different sentences "
                 f"({counted(table.height, 'sentence')} and {model.height:,} of {split}): compare runs on one "
                 "corpus"
             )
+    tables = [[_in_order_of(model, table) for table in side] for side in tables]
     if model.is_empty():
         return None
     width = model["counts"][0].len()
@@ -438,6 +439,12 @@ def _counts(
             )
     units = _units([*chain(*tables)], corpus, task, split)
     return units, [np.array([table["counts"].to_list() for table in side]) for side in tables]
+
+
+def _in_order_of(model: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
+    """The same sentences in the order of `model`: files that are joined with others have another one."""
+    places, rows = (np.argsort(one["key"].to_numpy(), kind="stable") for one in (model, table))
+    return table[rows[np.argsort(places)]]
 
 
 def _between(first: Sequence[Run], second: Sequence[Run]) -> list[str]:

@@ -143,6 +143,19 @@ def test_counts_of_another_version_are_one_line(runs: Path, capsys: pytest.Captu
     assert error.count("\n") == 1
 
 
+def test_sentences_may_have_another_order(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in a run on files that are joined with those of other tasks."""
+    command = ["compare", "a1", "--against", "b1", "b2"]
+    assert main(command) == 0
+    due = capsys.readouterr().out
+    run = Run(runs / "b1")
+    counts = run_tables.read_counts(run, "test")
+    backwards = counts.with_columns(sentence=pl.col("sentence").max() - pl.col("sentence"))
+    run_tables.write_counts(run, "test", backwards.sort("sentence"))
+    assert main(command) == 0
+    assert capsys.readouterr().out == due
+
+
 def test_other_sentences_are_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(runs / "b1")
     counts = run_tables.read_counts(run, "test")
