@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -66,18 +66,30 @@ class Masks:
 
     def forced_in_words(self) -> str:
         """`claims_in_words` as the first part of a reason; empty where no head was forced."""
-        if not self.forced().any():
-            return ""
-        return f"heads that most seeds keep: {self.claims_in_words()}, and the others were opened by force; "
+        words = [f"heads that most seeds keep: {self.claims_in_words()}"]
+        if (self.opened & ~self.learned).any():
+            words.append("the others were opened by force")
+        if shut := int((self.learned & ~self.opened).sum((2, 3)).max(initial=0)):
+            words.append(f"up to {counted(shut, 'head')} of a mask closed by force")
+        return f"{', and '.join(words)}; " if len(words) > 1 else ""
 
     def learned_alone(self) -> Masks:
         """The masks in which every head is shut that only a target opened."""
         kept = self.kept_by_learning()
         return replace(self, opened=kept, learned=kept)
 
+    def closed_by_force(self) -> tuple[str, ...]:
+        """The tasks whose masks say little: a target closed more heads than were kept, in most seeds."""
+        often = ((self.learned & ~self.opened).sum((2, 3)) > self.opened.sum((2, 3))).mean(1) > 0.5
+        return tuple(task for task, so in zip(self.tasks, often, strict=True) if so)
+
     def of_real_labels(self) -> Masks:
         """The masks of the tasks whose labels are not random."""
-        others = [place for place, name in enumerate(self.tasks) if name not in self.draws]
+        return self.without(self.draws)
+
+    def without(self, tasks: Collection[str]) -> Masks:
+        """The masks of the other tasks, which have no draws of random labels."""
+        others = [place for place, name in enumerate(self.tasks) if name not in tasks]
         names = tuple(self.tasks[place] for place in others)
         return Masks(
             names, self.seeds, self.sites, self.gate[others], self.opened[others], self.learned[others]

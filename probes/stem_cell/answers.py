@@ -15,7 +15,7 @@ from mtl.probes.report.page_part import Answer, AnswerNumber, PageData, chance, 
 from mtl.probes.statistics.masks import OVERLAP_PAPER, OVERLAP_UNITS, Masks, task_overlaps
 from mtl.probes.statistics.significance import CANNOT_TELL, Finding
 from mtl.probes.stem_cell.competition import CONFLICT_UNITS, conflict_by_claims, of_pairs, of_twins
-from mtl.probes.stem_cell.contest import REFUTED, SUPPORTED, WORTH, WorthUnit, contest_cells
+from mtl.probes.stem_cell.contest import FEWEST_SEEDS, REFUTED, SUPPORTED, WORTH, WorthUnit, contest_cells
 from mtl.probes.stem_cell.contest_table import (
     ABLATION,
     COLUMNS,
@@ -125,12 +125,24 @@ def common_answer(page: PageData) -> Answer:
 
     *yes* if a pair has more than by chance, *no* if none has more and one has fewer. If all have as many as
     by chance, the answer is *cannot tell*: a difference that was not found is no proof that there is none.
+    So it is with fewer than three seeds, since the runs of one seed share random numbers. Tasks whose masks
+    were mostly closed by force are left out: what they keep may be what these numbers were.
     """
     by, masks = page.claims.by, page.claims.masks
     if masks is None or len(masks.of_real_labels().tasks) < 2:
         missing = "no masks of two tasks or more; train single-task runs with --pruning=dynamic"
         return Answer(_COMMON_QUESTION, CANNOT_TELL, missing, _COMMON_LIMIT, command=_COMMON_MISSING)
-    table = task_overlaps(masks.of_real_labels())
+    if len(masks.seeds) < FEWEST_SEEDS:
+        there = counted(len(masks.seeds), "seed")
+        few = f"masks of {there} that all tasks have; at least {FEWEST_SEEDS} are needed"
+        return Answer(_COMMON_QUESTION, CANNOT_TELL, few, _COMMON_LIMIT, command=_COMMON_MISSING)
+    masks = masks.of_real_labels()
+    forced = masks.closed_by_force()
+    cut = f"masks of {', '.join(forced)} were mostly closed by force"
+    masks = masks.without(forced)
+    if len(masks.tasks) < 2:
+        return Answer(_COMMON_QUESTION, CANNOT_TELL, cut, _COMMON_LIMIT, command=_LONGER)
+    table = task_overlaps(masks)
     pairs = {name: table.filter(finding=f"{name} chance") for name in ("more than", "fewer than", "as by")}
     told = next((name for name in ("more than", "fewer than") if pairs[name].height), None)
     freely = " that training chose" if masks.forced().any() else ""
@@ -140,7 +152,7 @@ def common_answer(page: PageData) -> Answer:
         "common-heads", table, ("first", "second"), "learned_common", "heads in common", "open_first",
         n_of="open heads of the first task", p="learned_q_more_layers", word="finding",
     )  # fmt: skip
-    reason = "; ".join(reasons)
+    reason = "; ".join([*reasons, *([f"{cut}, and are left out"] if forced else [])])
     some, every = pairs[told].height if told else 0, table.height
     scope = f"for all {every} pairs" if some == every else f"for {some} of {every} pairs"
     return Answer(

@@ -106,6 +106,27 @@ def test_heads_that_a_target_opened_are_no_common_heads() -> None:
     assert answer.reason == "for 1 pair there is no evidence either way"
 
 
+def test_common_heads_need_three_seeds() -> None:
+    """Runs of one seed share random numbers, which may decide what masks of a short training keep."""
+    made = masks(10)
+    two = Masks(TASKS, (1, 2), made.sites, made.gate[:, :2], made.opened[:, :2], made.learned[:, :2])
+    answer = common_answer(page(0.0, two))
+    assert answer.word == "cannot tell"
+    assert answer.reason == "masks of 2 seeds that all tasks have; at least 3 are needed"
+
+
+@pytest.mark.parametrize(("shut", "word"), [(12, "yes"), (13, "cannot tell")])
+def test_masks_that_were_closed_by_force_have_no_common_heads(shut: int, word: str) -> None:
+    """Training had these heads open, too, and the target has closed more of them than it has left."""
+    made = masks(10)
+    learned = made.opened.copy()
+    for task, seed in np.ndindex(2, 2):  # two of three seeds
+        learned[task, seed].flat[np.flatnonzero(~made.opened[task, seed])[:shut]] = True
+    answer = common_answer(page(0.0, dataclasses.replace(made, learned=learned)))
+    assert answer.word == word
+    assert (answer.reason == "masks of pos, dep were mostly closed by force") == (word != "yes")
+
+
 def test_fewer_common_heads_than_by_chance_are_a_no() -> None:
     apart = np.zeros((2, 3, 6, 12), dtype=bool)
     apart[0, :, :, :6], apart[1, :, :, 6:] = True, True
