@@ -19,11 +19,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 import torch
 import yaml
+from matplotlib import pyplot as plt
+from transformers import AutoModelForSequenceClassification
 
 import mtl.tasks
 from mtl.commands.command_table import COMMANDS
@@ -38,6 +40,7 @@ from mtl.heads.family_table import FAMILIES
 from mtl.tasks.sentence import Sentence
 from tests.kit.absent import absent_features, may_be_absent, needs
 from tests.kit.without import copy_without, files_of
+from tests.mtl import tiny
 
 if "study" in features():
     from mtl.study.config import KINDS, ClaimsConfig, GridBlock, ProbesConfig, StudyConfig
@@ -183,6 +186,24 @@ def test_the_family_of_the_page_keeps_the_laws(capsys: pytest.CaptureFixture[str
     quoted = re.findall(r"^> ?(.*)$", (DOCS / "own-encoder.md").read_text(), re.MULTILINE)
     assert capsys.readouterr().out.strip() == " ".join(quoted)
     assert FAMILIES["my-bert"].stacks[0].attention == FAMILIES["bert"].stacks[0].attention
+
+
+def test_the_script_for_any_model_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small model of the same name stands in for the one on the hub."""
+    monkeypatch.chdir(tmp_path)
+    text = "\n".join(text for _, text in blocks("any-model.md", "python"))
+    name = re.search(r'^name = "(.*?)"', text, re.MULTILINE)
+    assert name is not None
+    AutoModelForSequenceClassification.from_config(tiny.config("bert")).save_pretrained(name[1])
+    tiny.tokenizer("bert").save_pretrained(name[1])
+    names: dict[str, Any] = {}
+    exec(compile(text, "any-model.md", "exec"), names)
+    plt.close("all")
+    assert (tmp_path / "layer1.png").is_file()
+    cut = names["model"].config.pruned_heads
+    assert {(0, 1), (1, 3)} <= {(layer, head) for layer, heads in cut.items() for head in heads}
+    assert sum(map(len, cut.values())) <= 2 + 2
+    assert names["vit"].config.pruned_heads
 
 
 def test_the_page_shows_one_sentence_in_every_format(tmp_path: Path) -> None:
