@@ -201,8 +201,8 @@ def test_the_script_for_any_model_runs(tmp_path: Path, monkeypatch: pytest.Monke
     plt.close("all")
     assert (tmp_path / "layer1.png").is_file()
     cut = names["model"].config.pruned_heads
-    assert {(0, 1), (1, 3)} <= {(layer, head) for layer, heads in cut.items() for head in heads}
-    assert sum(map(len, cut.values())) <= 2 + 2
+    assert sum(map(len, cut.values())) == 2
+    assert (tmp_path / "closed/config.json").is_file()
     assert names["vit"].config.pruned_heads
 
 
