@@ -2,7 +2,8 @@
 
     python docs/results/small-subset/supar_parsers.py PARSER SEED [CORPUS]
 
-PARSER is biaffine, crf, crf2o or vi. Prints supar's lines, and last UAS and LAS on test, with punctuation.
+PARSER is biaffine, crf, crf2o or vi, or graph-vi with a corpus of graphs. Prints supar's lines, and last the
+scores on test: UAS and LAS with punctuation, or F1 of arcs over all gold arcs, as ours is.
 """
 
 import json
@@ -21,19 +22,50 @@ PARSERS = {
     "crf": supar.CRFDependencyParser,
     "crf2o": supar.CRF2oDependencyParser,
     "vi": supar.VIDependencyParser,
+    "graph-vi": supar.VISemanticDependencyParser,
 }
 
 
-def write_conll(source: Path, target: Path) -> None:
-    """Write words, heads and relations in ten columns."""
+def write_conll(source: Path, target: Path, graphs: bool) -> list[set[tuple[int, int, str]]]:
+    """Write words with heads and relations, or with graphs, in ten columns, and give the graphs' arcs."""
+    gold = []
     with target.open("w") as out:
         for line in source.read_text().splitlines():
             sentence = json.loads(line)
-            arcs = sentence["arcs"]
-            rows = zip(sentence["words"], arcs["heads"], arcs["relations"], strict=True)
-            for i, (word, head, relation) in enumerate(rows, 1):
-                print(i, word, "_", "_", "_", "_", head, relation, "_", "_", sep="\t", file=out)
+            words = sentence["words"]
+            tree = zip(sentence["arcs"]["heads"], sentence["arcs"]["relations"], strict=True)
+            arcs = [(i, *arc) for i, arc in enumerate(tree, 1)]
+            if graphs:
+                arcs = [tuple(arc) for arc in sentence["layers"]["deps"]["arcs"]]
+                gold.append(set(arcs))
+                # supar has room for one arc between two words, and a word is no head of its own.
+                of_pairs = {(i, j): label for i, j, label in reversed(arcs) if i != j}
+                arcs = [(*pair, label) for pair, label in of_pairs.items()]
+            for i, word in enumerate(words, 1):
+                of_word = sorted(arc[1:] for arc in arcs if arc[0] == i)
+                columns = ["_", "_", *(map(str, of_word[0]) if not graphs else "__")]
+                graph = "|".join(f"{head}:{label}" for head, label in of_word) if graphs and of_word else "_"
+                print(i, word, "_", "_", *columns, graph, "_", sep="\t", file=out)
             print(file=out)
+    return gold
+
+
+def read_graphs(path: Path) -> list[set[tuple[int, int, str]]]:
+    """The arcs in the ninth column of each sentence."""
+    graphs = []
+    for block in path.read_text().strip().split("\n\n"):
+        rows = [line.split("\t") for line in block.splitlines()]
+        arcs = (
+            (int(row[0]), *arc.split(":", 1)) for row in rows if row[8] != "_" for arc in row[8].split("|")
+        )
+        graphs.append({(i, int(head), label) for i, head, label in arcs})
+    return graphs
+
+
+def f1(gold: list[set], predicted: list[set]) -> float:
+    """In per cent, over all sentences."""
+    right = sum(len(a & b) for a, b in zip(gold, predicted, strict=True))
+    return 200 * right / sum(len(arcs) for arcs in gold + predicted)
 
 
 name, seed = sys.argv[1], int(sys.argv[2])
@@ -45,8 +77,9 @@ torch.load = lambda *given, **named: load(*given, **named | {"weights_only": Fal
 
 with tempfile.TemporaryDirectory() as folder:
     files = {split: f"{folder}/{split}.conllx" for split in ("train", "dev", "test")}
+    graphs = name == "graph-vi"
     for split, path in files.items():
-        write_conll(corpus / f"{split}.jsonl", Path(path))
+        gold = write_conll(corpus / f"{split}.jsonl", Path(path), graphs)  # last, of test
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     given = {
@@ -72,5 +105,13 @@ with tempfile.TemporaryDirectory() as folder:
     parser = PARSERS[name].build(path=f"{folder}/model", **given)
     transformers.AdamW = sys.modules["transformers"].AdamW = torch.optim.AdamW
     parser.train(**given)
-    _, scores = PARSERS[name].load(f"{folder}/model").evaluate(files["test"], **given | {"verbose": False})
-print(json.dumps({"parser": name, "seed": seed, "uas": 100 * scores.uas, "las": 100 * scores.las}))
+    parser = PARSERS[name].load(f"{folder}/model")
+    if graphs:
+        parser.predict(files["test"], pred=f"{folder}/predicted", **given | {"verbose": False})
+        found = read_graphs(Path(f"{folder}/predicted"))
+        bare = [[{arc[:2] for arc in graph} for graph in side] for side in (gold, found)]
+        scored = {"unlabelled_f1": f1(*bare), "f1": f1(gold, found)}
+    else:
+        _, scores = parser.evaluate(files["test"], **given | {"verbose": False})
+        scored = {"uas": 100 * scores.uas, "las": 100 * scores.las}
+print(json.dumps({"parser": name, "seed": seed} | scored))
