@@ -6,6 +6,7 @@ import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -191,7 +192,10 @@ def _group(key: str, splits: dict[str, list[Path]]) -> CorpusFiles:
     """The corpus of these files, in the strictest variant of the first's format that reads all of them."""
     names = [re.sub(r"\.[^.]*$", "", part).replace("{}", "") for part in Path(key).parts[-2:]]
     name = next((each for part in reversed(names) if (each := _slug(part))), "labels")
-    strict = _format(splits["train"][0])
+    try:
+        strict = _format(splits["train"][0])
+    except InputError as error:
+        return _words_with_class(splits, name, error)
     without_test, errors = [], []
     for format in [strict, *([_MILDER[strict]] if strict in _MILDER else [])]:
         try:
@@ -207,6 +211,16 @@ def _group(key: str, splits: dict[str, list[Path]]) -> CorpusFiles:
     if not without_test:
         raise errors[-1]
     return without_test[0]
+
+
+def _words_with_class(splits: dict[str, list[Path]], name: str, error: InputError) -> CorpusFiles:
+    """The corpus of files of words alone with a class in a comment; raises `error` if it is none."""
+    for key in _comments(splits):
+        with suppress(InputError):
+            group = _group_in(f"columns:comment={key}", name, splits)
+            if group.sentences["train"][0].tags is None and _comment_with_class(splits, group) == key:
+                return group
+    raise error
 
 
 def _group_in(format: str, name: str, splits: dict[str, list[Path]]) -> CorpusFiles:
@@ -225,13 +239,18 @@ def _group_in(format: str, name: str, splits: dict[str, list[Path]]) -> CorpusFi
 
 def _comment_with_class(splits: Mapping[str, list[Path]], group: CorpusFiles) -> str | None:
     """The key of the comment that has one word before each sentence, of at most half as many as sentences."""
+    number = sum(map(len, group.sentences.values()))
+    values = _comments(splits).items()
+    return next((key for key, found in values if len(found) == number >= 2 * len({*found}) >= 4), None)
+
+
+def _comments(splits: Mapping[str, list[Path]]) -> dict[str, list[str]]:
+    """The values of comments that have one word, by key."""
     values: dict[str, list[str]] = defaultdict(list)
     for path in itertools.chain.from_iterable(splits.values()):
         for match in filter(None, map(_COMMENT.fullmatch, iterate_lines(path))):
             values[match[1]].append(match[2])
-    number = sum(map(len, group.sentences.values()))
-    whole = (key for key, found in values.items() if len(found) == number >= 2 * len({*found}) >= 4)
-    return next(whole, None)
+    return values
 
 
 def _one_path(paths: list[Path], format: str) -> str:

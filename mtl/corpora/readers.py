@@ -466,8 +466,10 @@ def format_of(name: str) -> Format:
             known += [f"{option}={'|'.join(values) or 'NAME'}" for option, values in form.options.items()]
             have = f"has {', '.join(known)}" if known else "has no columns or options to choose"
             raise InputError(f"{name}: '{part}': the format {plain} {have}")
-    if len(columns) + len(options) < len(text.split(",")) or len({*columns.values()}) < len(columns):
+    if len(columns) + len(options) < len(text.split(",")):
         raise InputError(f"{name}: name each column and option once")
+    if len({*columns.values()}) < len(columns):
+        raise InputError(f"{name}: one column cannot be {' and '.join(columns)}")
     given: dict[str, Any] = {"columns": columns} if columns else {}
     with_layers = {*options, *([OF_SENTENCE] if "comment" in options or ROLE_OF_SENTENCE in columns else [])}
     return form._replace(

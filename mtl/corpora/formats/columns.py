@@ -326,11 +326,11 @@ def read_label_columns(
     """Sentences with a label per word (`Sentence.tags`) and, if asked for, a label of the sentence.
 
     `columns` are those of the `word` (default: 1), of its `label` (default: the last) and, if there is one,
-    of the label of the `sentence`, counted from 1. `comment` is the key of the comment with that label. A
-    line that begins with `# ` and has another number of columns than the rows is a comment, which comes
-    before the first row of its sentence. Lines with the marker `-DOCSTART-` are not words; they end a
-    sentence. Raises `InputError`, with the line, for a row that lacks one of these columns, and for a first
-    row that names them.
+    of the label of the `sentence`, counted from 1. `comment` is the key of the comment with that label; with
+    it, a file may have words alone. A line that begins with `# ` and has another number of columns than the
+    rows is a comment, which comes before the first row of its sentence. Lines with the marker `-DOCSTART-`
+    are not words; they end a sentence. Raises `InputError`, with the line, for a row that lacks one of these
+    columns, and for a first row that names them.
     """
     at = {"word": 1, "label": 0, **(columns or {})}
     of_sentence = SentenceLabel(comment, at.get(ROLE_OF_SENTENCE))
@@ -339,9 +339,12 @@ def read_label_columns(
         return of_sentence.is_comment(line.text) or _is_comment(line, fields, tabs, width)
 
     blocks = list(read_blocks(path, Syntax(lambda line: MARKER.match(line.text) is not None, is_comment)))
-    require_columns(path, blocks, max(2, *at.values()), "name word and label")
-    refuse_shared_columns(path, blocks, at)
-    for row in blocks[0].rows[:1] if blocks else ():
+    rows = [row for block in blocks for row in block.rows]
+    words_alone = comment is not None and not columns and all(len(row.fields) == 1 for row in rows)
+    if not words_alone:
+        require_columns(path, blocks, max(2, *at.values()), "write a label behind each word")
+        refuse_shared_columns(path, blocks, at)
+    for row in rows[:1] if not words_alone else ():
         word, label = (row.fields[at[role] - 1] for role in ROLES)
         if word.lower() in _HEADER[0] and label.lower() in _HEADER[1]:
             raise malformed(path, row.line, f"'{word}' and '{label}' name the columns: take the header out")
@@ -354,7 +357,7 @@ def read_label_columns(
             Sentence(
                 words=tuple(block.column(at["word"] - 1)),
                 layers={OF_SENTENCE: of_sentence.of(path, block)},
-                tags=tuple(block.column(at["label"] - 1)),
+                tags=None if words_alone else tuple(block.column(at["label"] - 1)),
                 id=sentence_id(path, block),
                 document=block.document,
             ),

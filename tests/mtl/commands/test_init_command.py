@@ -54,6 +54,7 @@ CORPORA = {
         "# id a1\n# act = ask\nAnn B-PER\nate O\n\n# id a2\n# act = tell\nWe O\nate O\n\n",
         "ner act",
     ),
+    "columns:comment=act": ("{}.txt", "# act = ask\nAnn\nate\n\n# act = tell\nWe\nate\n\n", "act"),
     "conllu:comment=genre": (
         "{}.conllu",
         "# genre = news\n" + CONLLU.replace("1\tShe", "# genre: mail\n1\tShe"),

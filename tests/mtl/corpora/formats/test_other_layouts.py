@@ -281,7 +281,7 @@ def test_entities_of_misc(tmp_path: Path) -> None:
         ("conll2003:words=1", "'words=1': the format conll2003 has word=COLUMN, entity=COLUMN, tag=COLUMN"),
         ("brackets:arcs=ud", "arcs=collins"),
         ("conll2003:word=1,word=2", "once"),
-        ("conll2003:word=2,entity=2", "once"),
+        ("conll2003:word=2,entity=2", "one column cannot be word and entity"),
         ("conllu:roots=keep", "roots=refuse|attach"),
         ("conllu:", "''"),
         ("jsonl:word=1", "has no columns or options"),
@@ -355,6 +355,16 @@ def test_a_label_of_each_sentence(tmp_path: Path, name: str) -> None:
         path.write_text(form.replace("{}", "set alarm"))
         with pytest.raises(InputError, match=r"a.conll:\d: the sentence's label: .*one word"):
             list(format_of(name).read(path))
+
+
+def test_a_label_of_each_sentence_of_words_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("# intent = alarm\nwake\nme\n\n# intent = stop\n#\n")
+    first, second = format_of("columns:comment=intent").read(path)
+    assert (first.words, first.layer("classify"), first.tags) == (("wake", "me"), "alarm", None)
+    assert (second.words, second.layer("classify")) == (("#",), "stop")
+    with pytest.raises(InputError, match=r"a.txt:2: 1 column, where 2 are expected; write a label behind"):
+        list(format_of("columns").read(path))
 
 
 def test_a_column_with_several_labels_of_one_sentence(tmp_path: Path) -> None:
