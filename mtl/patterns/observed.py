@@ -465,13 +465,15 @@ def _cell(observed: ObservedHeads, site: int, head: int, row: int) -> _Cell:
 def _names(
     observed: ObservedHeads, site: int, row: int, most: float = _MOST_NAMED
 ) -> tuple[list[str], list[str]]:
-    """The pieces of queries and keys; empty where they are not known or more than `most`."""
+    """The pieces of queries and keys, or their positions; empty where they are more than `most`."""
     of = {"attention_mask": observed.tokens, "decoder_attention_mask": observed.decoder_tokens}
     found: list[list[str]] = []
     for side, real in zip(_sides(observed, site), _real(observed, site, row), strict=True):
         names = of_side[row] if (of_side := of.get(side)) else []
-        known = len(names) == len(real) and real.sum() <= most
-        found.append([name for name, there in zip(names, real, strict=True) if there] if known else [])
+        if len(names) != len(real):
+            names = [*map(str, range(len(real)))]
+        few = real.sum() <= most
+        found.append([name for name, there in zip(names, real, strict=True) if there] if few else [])
     return found[0], found[1]
 
 
