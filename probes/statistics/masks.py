@@ -15,11 +15,14 @@ from numpy.typing import ArrayLike
 
 from mtl.probes.appearance import arranged
 from mtl.probes.sites import KEYS, Site, grid, shape_text, sites_of
-from mtl.probes.statistics.significance import benjamini_hochberg
+from mtl.probes.statistics.significance import CANNOT_TELL, benjamini_hochberg
 from mtl.probes.tables.heads_table import last_gates
 from mtl.probes.tables.table_files import ColumnUnit, types_of
 from mtl.tasks.catalogue import in_order_of_catalogue
 from mtl.tasks.in_words import counted
+
+FEWEST_SEEDS = 3
+"""Seeds that an answer on masks or scores needs."""
 
 
 @dataclass(frozen=True)
@@ -332,9 +335,15 @@ def claim_overlaps(
 def task_overlaps(masks: Masks) -> pl.DataFrame:
     """`claim_overlaps` of the heads that each task claims (open in more than half of its seeds).
 
-    There are no intervals over seeds: resampling few seeds does not show how a majority of them varies.
+    There are no intervals over seeds: resampling few seeds does not show how a majority of them varies. The
+    finding is `CANNOT_TELL` with fewer than `FEWEST_SEEDS` seeds, since runs of one seed share random
+    numbers, and for tasks `closed_by_force`, whose masks these numbers may have decided.
     """
-    return claim_overlaps(masks.tasks, masks.claimed(), masks.learned_claims())
+    undecided = masks.tasks if len(masks.seeds) < FEWEST_SEEDS else masks.closed_by_force()
+    of_undecided = pl.any_horizontal(pl.col("first", "second").is_in(undecided))
+    finding = pl.when(of_undecided).then(pl.lit(CANNOT_TELL)).otherwise("finding")
+    table = claim_overlaps(masks.tasks, masks.claimed(), masks.learned_claims())
+    return table.with_columns(finding=finding)
 
 
 def overlap_distribution(

@@ -12,10 +12,10 @@ from markupsafe import Markup
 
 from mtl.probes.report.data import Claims, ReportData, Setup, claim_sets, embedded
 from mtl.probes.report.page_part import Answer, AnswerNumber, PageData, chance, estimates_in
-from mtl.probes.statistics.masks import OVERLAP_PAPER, OVERLAP_UNITS, Masks, task_overlaps
+from mtl.probes.statistics.masks import FEWEST_SEEDS, OVERLAP_PAPER, OVERLAP_UNITS, Masks, task_overlaps
 from mtl.probes.statistics.significance import CANNOT_TELL, Finding
 from mtl.probes.stem_cell.competition import CONFLICT_UNITS, conflict_by_claims, of_pairs, of_twins
-from mtl.probes.stem_cell.contest import FEWEST_SEEDS, REFUTED, SUPPORTED, WORTH, WorthUnit, contest_cells
+from mtl.probes.stem_cell.contest import REFUTED, SUPPORTED, WORTH, WorthUnit, contest_cells
 from mtl.probes.stem_cell.contest_table import (
     ABLATION,
     COLUMNS,
@@ -65,6 +65,7 @@ _COMMON_LIMIT = (
 )
 _COMMON_MISSING = "- {setups: [STL], masks: [dynamic]}"
 _LONGER = "mtl study FILE --train.max_epochs=30"
+_MORE_SEEDS = "mtl study FILE --seeds=1,2,3"
 
 _MASKS_QUESTION = "Does a task lose by keeping few of its heads?"
 _MASKS_LIMIT = (
@@ -132,16 +133,7 @@ def common_answer(page: PageData) -> Answer:
     if masks is None or len(masks.of_real_labels().tasks) < 2:
         missing = "no masks of two tasks or more; train single-task runs with --pruning=dynamic"
         return Answer(_COMMON_QUESTION, CANNOT_TELL, missing, _COMMON_LIMIT, command=_COMMON_MISSING)
-    if len(masks.seeds) < FEWEST_SEEDS:
-        there = counted(len(masks.seeds), "seed")
-        few = f"masks of {there} that all tasks have; at least {FEWEST_SEEDS} are needed"
-        return Answer(_COMMON_QUESTION, CANNOT_TELL, few, _COMMON_LIMIT, command=_COMMON_MISSING)
     masks = masks.of_real_labels()
-    forced = masks.closed_by_force()
-    cut = f"masks of {', '.join(forced)} were mostly closed by force"
-    masks = masks.without(forced)
-    if len(masks.tasks) < 2:
-        return Answer(_COMMON_QUESTION, CANNOT_TELL, cut, _COMMON_LIMIT, command=_LONGER)
     table = task_overlaps(masks)
     pairs = {name: table.filter(finding=f"{name} chance") for name in ("more than", "fewer than", "as by")}
     told = next((name for name in ("more than", "fewer than") if pairs[name].height), None)
@@ -152,7 +144,12 @@ def common_answer(page: PageData) -> Answer:
         "common-heads", table, ("first", "second"), "learned_common", "heads in common", "open_first",
         n_of="open heads of the first task", p="learned_q_more_layers", word="finding",
     )  # fmt: skip
-    reason = "; ".join([*reasons, *([f"{cut}, and are left out"] if forced else [])])
+    if len(masks.seeds) < FEWEST_SEEDS:
+        there = counted(len(masks.seeds), "seed")
+        reasons = [f"masks of {there} that all tasks have, and {FEWEST_SEEDS} are needed"]
+    elif forced := masks.closed_by_force():
+        reasons.append(f"masks of {', '.join(forced)} were mostly closed by force")
+    reason = "; ".join(reasons)
     some, every = pairs[told].height if told else 0, table.height
     scope = f"for all {every} pairs" if some == every else f"for {some} of {every} pairs"
     return Answer(
@@ -161,7 +158,7 @@ def common_answer(page: PageData) -> Answer:
         reason,
         _COMMON_LIMIT,
         tables={"common-heads": table},
-        command=_LONGER,
+        command=_LONGER if len(masks.seeds) >= FEWEST_SEEDS else _MORE_SEEDS,
         estimates=found,
         about={
             "common-heads": About(OVERLAP_UNITS, (f"the masks of {by.setup}",) if by else (), OVERLAP_PAPER)

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from mtl.probes.sites import KEYS, Site, sites_of
 from mtl.probes.statistics.compared_runs import deciding_intervals, difference, seed_effect
 from mtl.probes.statistics.head_values import label_values, skills
-from mtl.probes.statistics.masks import Masks
+from mtl.probes.statistics.masks import FEWEST_SEEDS, Masks
 from mtl.probes.statistics.significance import (
     Finding,
     accepted_interval,
@@ -226,8 +226,6 @@ TOO_FEW: Final = "too few runs to say"
 Word = Literal[
     "claims and loss go together", "no sign that claims and loss go together", "too few runs to say"
 ]
-FEWEST_SEEDS = 3
-"""Seeds of masks, of STL runs and of joint runs that a verdict needs."""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from scipy.special import ndtri
 
 from mtl.probes.sites import KEYS, Site, sites_of
+from mtl.probes.statistics.masks import FEWEST_SEEDS
 from mtl.probes.statistics.significance import CANNOT_TELL, permutations_within
 from mtl.probes.stem_cell.wording import SignedWords
 from mtl.tasks.in_words import counted
@@ -326,8 +327,6 @@ SKILL_BEYOND_INPUT = WorthUnit("skill above a random projection", as_measured, F
 SUPPORTED: Final = "supported"
 REFUTED: Final = "refuted"
 Word = Literal["supported", "refuted", "cannot tell"]
-FEWEST_SEEDS = 3
-"""Runs of every pair that a word other than *cannot tell* needs."""
 TENTH = 0.1
 """The share of worth lost below which a contest does not count as one; fixed before any run."""
 DRAWS = 1999

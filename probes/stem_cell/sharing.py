@@ -19,7 +19,7 @@ from mtl.probes.statistics.compared_runs import (
     difference,
     seed_effect,
 )
-from mtl.probes.statistics.masks import Masks, chance_of_overlap, jaccard
+from mtl.probes.statistics.masks import FEWEST_SEEDS, Masks, chance_of_overlap, jaccard
 from mtl.probes.statistics.significance import CANNOT_TELL, Finding, paired
 from mtl.probes.stem_cell.wording import SignedWords, beside_learned
 from mtl.probes.tables.table_files import About, ColumnUnit, by_catalogue, types_of
@@ -28,7 +28,6 @@ from mtl.tasks.in_words import counted
 YES: Final = "yes"
 NO: Final = "no"
 Word = Literal["yes", "no", "cannot tell"]
-FEWEST_SEEDS = 3
 LEVEL = 0.05
 """The greatest chance of a *yes* or *no* if tasks are to each other what random labels are to them."""
 FEWEST_REPEATS = 0.1

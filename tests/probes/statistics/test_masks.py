@@ -377,13 +377,13 @@ def test_forced_heads_are_no_learned_claims_and_the_finding_rests_on_the_learned
 
 def test_the_finding_changes_with_what_was_forced():
     """Twelve common heads of 32 in four layers, of which both learned three apart from each other."""
-    opened = np.zeros((2, 1, 4, 8), dtype=bool)
-    opened[:, 0, :, :3] = True
+    opened = np.zeros((2, 3, 4, 8), dtype=bool)
+    opened[:, :, :, :3] = True
     learned = np.zeros_like(opened)
-    learned[0, 0, :, 0] = learned[1, 0, :, 1] = True
+    learned[0, :, :, 0] = learned[1, :, :, 1] = True
     findings = []
     for of_training in (opened, learned):
-        table = worlds.gates(opened.astype(float), tasks=("pos", "dep"), seeds=(1,))
+        table = worlds.gates(opened.astype(float), tasks=("pos", "dep"), seeds=(1, 2, 3))
         masks, _ = final_masks(table.with_columns(learned=pl.Series(of_training.ravel())))
         findings.append(task_overlaps(masks)["finding"].item())
     assert findings == ["more than chance", "as by chance"]

@@ -112,7 +112,7 @@ def test_common_heads_need_three_seeds() -> None:
     two = Masks(TASKS, (1, 2), made.sites, made.gate[:, :2], made.opened[:, :2], made.learned[:, :2])
     answer = common_answer(page(0.0, two))
     assert answer.word == "cannot tell"
-    assert answer.reason == "masks of 2 seeds that all tasks have; at least 3 are needed"
+    assert answer.reason == "masks of 2 seeds that all tasks have, and 3 are needed"
 
 
 @pytest.mark.parametrize(("shut", "word"), [(12, "yes"), (13, "cannot tell")])
