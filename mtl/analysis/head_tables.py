@@ -83,10 +83,9 @@ class HeadTable:
 
     def __repr__(self) -> str:
         """The heads by name, as lines."""
-        rows = [
-            f"{name:<8}{value:.4g}"
-            for name, value in with_names(self.values).select("name", "value").iter_rows()
-        ]
+        named = with_names(self.values).select("name", "value").rows()
+        width = 2 + max(len(name) for name, _ in named)
+        rows = [f"{name:<{width}}{value:.4g}" for name, value in named]
         return "\n".join([self.title, *_few(rows, "… {} heads …")])
 
     def _repr_html_(self) -> str:

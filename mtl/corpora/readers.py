@@ -469,7 +469,8 @@ def format_of(name: str) -> Format:
     if len(columns) + len(options) < len(text.split(",")):
         raise InputError(f"{name}: name each column and option once")
     if len({*columns.values()}) < len(columns):
-        raise InputError(f"{name}: one column cannot be {' and '.join(columns)}")
+        shared = [role for role, column in columns.items() if [*columns.values()].count(column) > 1]
+        raise InputError(f"{name}: one column cannot be {' and '.join(shared)}")
     given: dict[str, Any] = {"columns": columns} if columns else {}
     with_layers = {*options, *([OF_SENTENCE] if "comment" in options or ROLE_OF_SENTENCE in columns else [])}
     return form._replace(

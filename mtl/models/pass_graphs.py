@@ -39,6 +39,10 @@ Capture = Callable[[Callable[[], Tensor], Callable[[Tensor], object]], tuple[Rep
 each again, with the output of the first between them."""
 
 
+class BrokenCaptureError(RuntimeError):
+    """A capture that failed midway: earlier graphs draw from a state that the generator no longer has."""
+
+
 class CudaCapture:
     """Captures passes of one module on a GPU.
 
@@ -47,6 +51,7 @@ class CudaCapture:
 
     def __init__(self) -> None:
         self._pool: Any = None
+        self._stream: Any = None
 
     def __call__(
         self, forward: Callable[[], Tensor], backward: Callable[[Tensor], object]
@@ -58,7 +63,8 @@ class CudaCapture:
         """
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         state, mode = generator.clone_state(), torch.cuda.get_sync_debug_mode()
-        stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
+        self._stream = stream = self._stream or torch.cuda.Stream()
+        current = torch.cuda.current_stream()
         one, other = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         stream.wait_stream(current)
         with torch.cuda.stream(stream):  # also leaves the stream of a capture that failed
@@ -74,9 +80,9 @@ class CudaCapture:
                 self._pool = one.pool()
                 with torch.cuda.graph(other, self._pool, capture_error_mode="thread_local"):
                     backward(output)
-            except RuntimeError:
+            except RuntimeError as error:
                 generator.graphsafe_set_state(state)
-                raise
+                raise BrokenCaptureError(first_line(error)) from error
         current.wait_stream(stream)
         return one.replay, output.detach(), other.replay
 
@@ -138,11 +144,14 @@ class _Replayed(torch.autograd.Function):
         graph.replay()
         module.passes += 1
         ctx.module, ctx.graph, ctx.number = module, graph, module.passes
+        ctx.set_materialize_grads(False)
         return graph.output.detach()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor | None) -> tuple[Tensor | None, ...]:
+        if gradient is None:  # one of several losses, whose gradients are asked for one by one
+            return (None,) * (2 + len(ctx.graph.inputs) + len(ctx.module.places))
         if ctx.number != ctx.module.passes:
             raise RuntimeError("the next pass by CUDA graphs has overwritten what this backward pass needs")
         graph: _Pass = ctx.graph
@@ -270,7 +279,8 @@ class PassGraphs:
                 graph = known.graphs[key] = _Pass(once, inputs, known.places, known.capture)
         except RuntimeError as error:
             known.failed = True
-            known.graphs.clear()
+            for one in self._modules.values() if isinstance(error, BrokenCaptureError) else [known]:
+                one.graphs.clear()
             self._say(f"of {name} ({first_line(error)})")
             return None
         self.captured += 1

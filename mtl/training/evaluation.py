@@ -72,7 +72,7 @@ class Evaluation(pl.Callback):
         self._since: float | None = None
 
     def _time(self) -> str:
-        """That of the last epoch, and after the first one of all."""
+        """The time since the last evaluation, and, after the first one, in all."""
         seconds = self.seconds
         if len(self.history) == 1:
             return f"{seconds:.0f} s"

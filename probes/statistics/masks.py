@@ -73,7 +73,7 @@ class Masks:
         if (self.opened & ~self.learned).any():
             words.append("the others were opened by force")
         if shut := int((self.learned & ~self.opened).sum((2, 3)).max(initial=0)):
-            words.append(f"up to {counted(shut, 'head')} of a mask closed by force")
+            words.append(f"up to {counted(shut, 'head')} of a mask were closed by force")
         return f"{', and '.join(words)}; " if len(words) > 1 else ""
 
     def learned_alone(self) -> Masks:
@@ -85,6 +85,18 @@ class Masks:
         """The tasks whose masks say little: a target closed more heads than were kept, in most seeds."""
         often = ((self.learned & ~self.opened).sum((2, 3)) > self.opened.sum((2, 3))).mean(1) > 0.5
         return tuple(task for task, so in zip(self.tasks, often, strict=True) if so)
+
+    def alike_by_seed(self, first: str, second: str) -> bool:
+        """Whether masks of two tasks have more in common than by chance mostly where their seeds are equal.
+
+        Beyond chance, masks of different seeds then have less than half of the common heads of equal ones.
+        """
+        kept = self.kept_by_learning().astype(float)
+        a, b = kept[self.tasks.index(first)], kept[self.tasks.index(second)]
+        by_chance = np.einsum("is,js->ij", a.sum(2), b.sum(2)) / a.shape[2]
+        beyond = np.einsum("ish,jsh->ij", a, b) - by_chance
+        equal = np.eye(len(self.seeds), dtype=bool)
+        return bool(beyond[equal].mean() > 0 and beyond[~equal].mean() < 0.5 * beyond[equal].mean())
 
     def of_real_labels(self) -> Masks:
         """The masks of the tasks whose labels are not random."""
@@ -335,15 +347,21 @@ def claim_overlaps(
 def task_overlaps(masks: Masks) -> pl.DataFrame:
     """`claim_overlaps` of the heads that each task claims (open in more than half of its seeds).
 
-    There are no intervals over seeds: resampling few seeds does not show how a majority of them varies. The
-    finding is `CANNOT_TELL` with fewer than `FEWEST_SEEDS` seeds, since runs of one seed share random
-    numbers, and for tasks `closed_by_force`, whose masks these numbers may have decided.
+    There are no intervals over seeds: resampling few seeds does not show how a majority of them varies. Runs
+    of one seed share random numbers, which may decide what the masks of a short training keep. So the finding
+    is `CANNOT_TELL` with fewer than `FEWEST_SEEDS` seeds, for tasks `closed_by_force`, and instead of *more
+    than chance* for tasks `alike_by_seed`.
     """
-    undecided = masks.tasks if len(masks.seeds) < FEWEST_SEEDS else masks.closed_by_force()
-    of_undecided = pl.any_horizontal(pl.col("first", "second").is_in(undecided))
-    finding = pl.when(of_undecided).then(pl.lit(CANNOT_TELL)).otherwise("finding")
     table = claim_overlaps(masks.tasks, masks.claimed(), masks.learned_claims())
-    return table.with_columns(finding=finding)
+    undecided = masks.tasks if len(masks.seeds) < FEWEST_SEEDS else masks.closed_by_force()
+    found = [
+        CANNOT_TELL
+        if {first, second} & {*undecided}
+        or (finding == "more than chance" and masks.alike_by_seed(first, second))
+        else finding
+        for first, second, finding in table.select("first", "second", "finding").iter_rows()
+    ]
+    return table.with_columns(finding=pl.Series(found, dtype=pl.String))
 
 
 def overlap_distribution(

@@ -147,8 +147,14 @@ def common_answer(page: PageData) -> Answer:
     if len(masks.seeds) < FEWEST_SEEDS:
         there = counted(len(masks.seeds), "seed")
         reasons = [f"masks of {there} that all tasks have, and {FEWEST_SEEDS} are needed"]
-    elif forced := masks.closed_by_force():
-        reasons.append(f"masks of {', '.join(forced)} were mostly closed by force")
+    else:
+        if forced := masks.closed_by_force():
+            reasons.append(f"masks of {', '.join(forced)} were mostly closed by force")
+        both = table.filter(~pl.any_horizontal(pl.col("first", "second").is_in(forced)))
+        rows = both.filter(finding=CANNOT_TELL).select("first", "second").rows()
+        if rows:
+            names = ", ".join(f"{first} and {second}" for first, second in rows)
+            reasons.append(f"masks of {names} are alike with equal seeds only")
     reason = "; ".join(reasons)
     some, every = pairs[told].height if told else 0, table.height
     scope = f"for all {every} pairs" if some == every else f"for {some} of {every} pairs"

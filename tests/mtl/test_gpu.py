@@ -139,7 +139,7 @@ def test_steps_by_graphs_draw_and_learn_what_padded_steps_do(toy, scope, precisi
             with torch.autocast("cuda", torch.bfloat16, precision == "bf16-mixed"), steps[seldom].in_use():
                 losses = torch.stack([*model.losses_by_graphs(on_card, given).values()])
             gradients = torch.autograd.grad(losses.sum(), weights, allow_unused=True)
-            of_steps.append((losses, [one for one in gradients if one is not None]))
+            of_steps.append((losses.detach(), [one for one in gradients if one is not None]))
             with torch.no_grad():
                 for weight, gradient in zip(weights, gradients, strict=True):
                     if gradient is not None:

@@ -313,6 +313,7 @@ def _unequal(fields: list[str], first: ColumnRow, tabs: bool) -> str:
 ROLES = ("word", "label")
 ROLE_OF_SENTENCE = "sentence"
 """The role of a column with the label of the sentence in each row."""
+_SEPARATED = re.compile(r"[^,;|][,;|][^,;|]")
 _HEADER = (
     frozenset(["word", "words", "token", "tokens", "form", "forms", "text"]),
     frozenset(["label", "labels", "tag", "tags", "pos", "upos", "xpos", "ner", "chunk", "lemma"]),
@@ -341,6 +342,8 @@ def read_label_columns(
     blocks = list(read_blocks(path, Syntax(lambda line: MARKER.match(line.text) is not None, is_comment)))
     rows = [row for block in blocks for row in block.rows]
     words_alone = comment is not None and not columns and all(len(row.fields) == 1 for row in rows)
+    if words_alone and 2 * sum(_SEPARATED.search(row.fields[0]) is not None for row in rows) > len(rows):
+        raise malformed(path, rows[0].line, "separate the columns by spaces or tabs")
     if not words_alone:
         require_columns(path, blocks, max(2, *at.values()), "write a label behind each word")
         refuse_shared_columns(path, blocks, at)

@@ -442,8 +442,17 @@ def _counts(
 
 
 def _in_order_of(model: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
-    """The same sentences in the order of `model`: files that are joined with others have another one."""
-    places, rows = (np.argsort(one["key"].to_numpy(), kind="stable") for one in (model, table))
+    """The same sentences in the order of `model`: files that are joined with others have another one.
+
+    Sentences of the same words are told apart by their documents, if both tables know the same.
+    """
+    by = ["key", "document"]
+    if not model.select(by).sort(by).equals(table.select(by).sort(by)):
+        by = ["key"]
+    places, rows = (
+        one.select(by).with_row_index().sort(by, maintain_order=True)["index"].to_numpy()
+        for one in (model, table)
+    )
     return table[rows[np.argsort(places)]]
 
 

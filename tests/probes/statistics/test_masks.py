@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import hypergeom, spearmanr
 
+from mtl.probes.sites import Site
 from mtl.probes.statistics.masks import (
+    Masks,
     chance_of_overlap,
     correlation_table,
     final_masks,
@@ -395,3 +397,34 @@ def test_mostly_forced_is_about_the_masks_that_agree():
     up, down = mostly_forced(opened, learned)
     assert up.tolist() == [True, True, False, False]
     assert down.tolist() == [False, False, True, True]
+
+
+def of_preferences(strength: float, common: bool, by_seed: bool, random: np.random.Generator) -> Masks:
+    """Three seeds of two tasks that keep the two best of a layer's heads, by preferences and noise.
+
+    `common`: both tasks have the same preferences. `by_seed`: runs of one seed have the same noise.
+    """
+    wanted = strength * random.normal(size=(2, 1, 6, 12))
+    noise = random.gumbel(size=(2, 3, 6, 12))
+    value = (wanted[:1] if common else wanted) + (noise[:1] if by_seed else noise)
+    opened = value >= np.sort(value)[..., -2:-1]
+    sites = tuple(Site("self", layer) for layer in range(6))
+    return Masks(("pos", "dep"), (1, 2, 3), sites, opened.astype(float), opened, opened)
+
+
+@pytest.mark.parametrize(
+    ("strength", "common", "by_seed", "fewest", "most"),
+    [
+        pytest.param(0, False, True, 0, 0.03, id="noise of the seed"),
+        pytest.param(2, False, True, 0, 0.06, id="and own preferences"),
+        pytest.param(2, False, False, 0, 0.06, id="own preferences"),
+        pytest.param(3, True, False, 0.95, 1, id="common preferences"),
+    ],
+)
+def test_noise_that_runs_of_a_seed_share_is_no_finding(
+    strength: float, common: bool, by_seed: bool, fewest: float, most: float
+) -> None:
+    random = np.random.default_rng(0)
+    worlds = [task_overlaps(of_preferences(strength, common, by_seed, random)) for _ in range(100)]
+    found = [world["finding"].item() for world in worlds].count("more than chance") / len(worlds)
+    assert fewest <= found <= most

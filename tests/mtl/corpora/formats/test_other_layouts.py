@@ -363,6 +363,10 @@ def test_a_label_of_each_sentence_of_words_alone(tmp_path: Path) -> None:
     first, second = format_of("columns:comment=intent").read(path)
     assert (first.words, first.layer("classify"), first.tags) == (("wake", "me"), "alarm", None)
     assert (second.words, second.layer("classify")) == (("#",), "stop")
+    other = tmp_path / "b.txt"
+    other.write_text("# intent = alarm\nwake,O\nme,O\n")
+    with pytest.raises(InputError, match=r"b.txt:2: separate the columns by spaces or tabs"):
+        list(format_of("columns:comment=intent").read(other))
     with pytest.raises(InputError, match=r"a.txt:2: 1 column, where 2 are expected; write a label behind"):
         list(format_of("columns").read(path))
 
