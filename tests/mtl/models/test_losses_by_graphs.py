@@ -232,3 +232,26 @@ def test_other_passes_have_the_losses_of_the_batch_as_it_is(case: str, toy: Path
         found = one_step(model, batch, graphs)
     assert graphs.captured == (case == "frozen decoders")  # the encoder
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_gradient_of_a_loss_is_computed_for_its_decoder_and_the_encoder(
+    toy: Path, as_on_a_gpu: None
+) -> None:
+    """Balancers ask for the gradients of each task, and no pass goes back through the other decoders."""
+    sentences = read_jsonl(toy / "train.jsonl")[:6]
+    model = made({task.name: task for task in (Pos(), Dep(), Con())}, sentences)
+    replays: list[object] = []
+
+    def capture(forward: Any, backward: Any) -> Any:
+        there, output, back = pass_graphs(forward, backward)
+        return there, output, lambda: replays.append(back())
+
+    with PassGraphs(capture, seldom=0).in_use():
+        losses = model.losses_by_graphs(batched(model, sentences))
+    for name, loss in losses.items():
+        weights = dict(model.decoders.named_parameters())
+        found = torch.autograd.grad(loss, [*weights.values()], retain_graph=True, allow_unused=True)
+        asked = {key.partition(".")[0] for key, one in zip(weights, found, strict=True) if one is not None}
+        assert asked == {name}
+        torch.autograd.grad(loss, [*model.encoder.parameters()], retain_graph=True, allow_unused=True)
+    assert len(replays) == 3 * len(losses)
