@@ -188,6 +188,7 @@ def test_the_family_of_the_page_keeps_the_laws(capsys: pytest.CaptureFixture[str
     assert FAMILIES["my-bert"].stacks[0].attention == FAMILIES["bert"].stacks[0].attention
 
 
+@needs("patterns")
 def test_the_script_for_any_model_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small model of the same name stands in for the one on the hub."""
     monkeypatch.chdir(tmp_path)
