@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from mtl.tasks.in_words import counted
 
+T = TypeVar("T")
 Tensors = tuple[Tensor, ...]
 Capture = Callable[[Callable[..., Tensors], Tensors], tuple[Callable[[], None], Tensors]]
 """From a function and its inputs to what computes it again from them, and to the outputs that this fills."""
@@ -81,14 +82,9 @@ class RecursionGraphs:
         self._seen: Counter[tuple[object, ...]] = Counter()
         self._graphs: OrderedDict[tuple[object, ...], _Graph] = OrderedDict()
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
+    def in_use(self) -> AbstractContextManager[None]:
         """In the block, this thread's recursions are computed by graphs."""
-        token = _GRAPHS.set(self)
-        try:
-            yield
-        finally:
-            _GRAPHS.reset(token)
+        return set_inside(_GRAPHS, self)
 
     def described(self) -> str:
         """How many recursions were captured, in a line."""
@@ -126,14 +122,19 @@ class RecursionGraphs:
 _GRAPHS: ContextVar[RecursionGraphs | None] = ContextVar("graphs", default=None)
 
 
-@contextmanager
-def one_by_one() -> Iterator[None]:
+def one_by_one() -> AbstractContextManager[None]:
     """In the block, this thread's recursions are computed operation by operation."""
-    token = _GRAPHS.set(None)
+    return set_inside(_GRAPHS, None)
+
+
+@contextmanager
+def set_inside(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """In the block, the variable has this value in this thread."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _GRAPHS.reset(token)
+        variable.reset(token)
 
 
 def round_up(size: int, step: int) -> int:

@@ -193,10 +193,9 @@ def test_the_script_for_any_model_runs(tmp_path: Path, monkeypatch: pytest.Monke
     """A small model of the same name stands in for the one on the hub."""
     monkeypatch.chdir(tmp_path)
     text = "\n".join(text for _, text in blocks("any-model.md", "python"))
-    name = re.search(r'^name = "(.*?)"', text, re.MULTILINE)
-    assert name is not None
-    AutoModelForSequenceClassification.from_config(tiny.config("bert")).save_pretrained(name[1])
-    tiny.tokenizer("bert").save_pretrained(name[1])
+    [name] = re.findall(r'^name = "(.*?)"', text, re.MULTILINE)
+    AutoModelForSequenceClassification.from_config(tiny.config("bert")).save_pretrained(name)
+    tiny.tokenizer("bert").save_pretrained(name)
     names: dict[str, Any] = {}
     exec(compile(text, "any-model.md", "exec"), names)
     plt.close("all")

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from mtl.heads.blocks import in_a_block
-from mtl.tasks.captured import one_by_one
+from mtl.tasks.captured import one_by_one, set_inside
 from mtl.tasks.in_words import counted, first_line
 
 Inputs = Sequence[Tensor | None]
@@ -215,14 +215,9 @@ class PassGraphs:
         """Passes by graphs so far."""
         return sum(module.passes for module in self._modules.values())
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
+    def in_use(self) -> AbstractContextManager[None]:
         """In the block, this thread's passes are computed by graphs."""
-        token = _GRAPHS.set(self)
-        try:
-            yield
-        finally:
-            _GRAPHS.reset(token)
+        return set_inside(_GRAPHS, self)
 
     def described(self) -> str:
         """How many passes were captured, and how many were computed by graphs, in a line."""
