@@ -129,7 +129,7 @@ class Ablator:
         encoder = model.encoder
         self.masks = model.scales.masks(tuple(model.tasks)) if masks is None else list(masks)
         self.device = next(model.parameters()).device
-        self._there = {
+        self._on_device = {
             mask.name: (
                 None if mask.head_scale is None else mask.head_scale.to(self.device),
                 None if means is None else means[mask.name].to(self.device),
@@ -157,7 +157,7 @@ class Ablator:
         return counts
 
     def _under(self, mask: Mask, batch: Batch) -> Counts:
-        scale, fill = self._there[mask.name]
+        scale, fill = self._on_device[mask.name]
         unchanged = self._copies.unchanged(batch, scale)
         # An ablation changes nothing if the mask closes all of its heads already.
         closing = [

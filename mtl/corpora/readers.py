@@ -25,7 +25,7 @@ from mtl.corpora.formats.glue import read_glue, unnamed_task
 from mtl.corpora.formats.json_entities import read_json_entities
 from mtl.corpora.formats.jsonl import iterate_jsonl
 from mtl.corpora.formats.own_layers import DEPS, is_spelled
-from mtl.corpora.formats.treebanks import (
+from mtl.corpora.formats.phrase_structure import (
     plain_word,
     read_brackets,
     read_conll2005,
@@ -45,7 +45,7 @@ def read_sentences(path: str | Path, format: str) -> list[Sentence]:
     """The sentences of a file, a folder or a glob; a folder is searched at any depth.
 
     Raises `InputError` for what the format does not allow, if there is no sentence, and if the words are not
-    words (`real_words.with_words`).
+    words (`with_real_words`).
     """
     with without_collector():
         return list(stream(path, format))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from mtl.corpora.formats.columns import cell, rows_as_text
 from mtl.corpora.formats.dependencies import SDP_HEADER, SENSES, in_sdp, to_conllu, to_sdp
 from mtl.corpora.formats.own_layers import ARCS_MADE_UP, DEPS
-from mtl.corpora.formats.treebanks import IN_BRACKETS, to_brackets, to_props
+from mtl.corpora.formats.phrase_structure import IN_BRACKETS, to_brackets, to_props
 from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.tasks.catalogue import SENTENCE_TASKS, TEXTS

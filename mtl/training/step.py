@@ -475,7 +475,7 @@ def on_its_way(values: Tensor) -> tuple[Tensor, Callable[[], object]]:
     Until then the program need not wait for the device.
     """
     if values.device.type == "cpu":
-        return values, bool
+        return values, lambda: None
     event = torch.get_device_module(values.device).Event()
     copy = values.detach().to("cpu", non_blocking=True)
     event.record()
@@ -499,9 +499,8 @@ class Watch:
         Raises `RunError` as `look` does.
         """
         self.look()
-        values, arrived = on_its_way(values)
-        self._noted = _Noted(where, names, values, arrived)
-        if arrived is bool:
+        self._noted = _Noted(where, names, *on_its_way(values))
+        if values.device.type == "cpu":
             self.look()
 
     def look(self) -> None:

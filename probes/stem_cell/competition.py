@@ -66,7 +66,7 @@ def by_claims(
         tests = head_tests(table, 1 - level, draws, np.random.default_rng(seed))
         test = tests.row(by_predicate=pl.col("test") == PRIMARY, named=True)
         apart = tests.row(by_predicate=pl.col("test") == DIFFERENCE, named=True)
-        result = verdict(masks, heads, table, tests, level)
+        result = together_or_apart(masks, heads, table, tests, level)
         rows.append(
             {
                 "claims": name, "tasks": len(masks.tasks), "seeds": len(masks.seeds),
@@ -258,12 +258,12 @@ def compete(
     skill = skills(heads)
     table = losses(claims(masks), skill)
     tests = head_tests(table, 1 - level, draws, np.random.default_rng(seed))
-    found = verdict(masks, heads, table, tests, level)
+    found = together_or_apart(masks, heads, table, tests, level)
     if masks.forced().any():
         alone = masks.learned_alone()
         of_learned = losses(claims(alone), skill)
         tests_of_learned = head_tests(of_learned, 1 - level, draws, np.random.default_rng(seed))
-        other = verdict(alone, heads, of_learned, tests_of_learned, level)
+        other = together_or_apart(alone, heads, of_learned, tests_of_learned, level)
         beside = beside_learned((found.word, found.reason), (other.word, other.reason))
         found = replace(found, reason=f"{masks.forced_in_words()}{found.reason}{beside}")
     return Competition(table, tests, label_values(heads), task_losses(heads), found)
@@ -363,7 +363,7 @@ def head_tests(table: pl.DataFrame, level: float, draws: int, rng: np.random.Gen
     return table.with_columns(ends)
 
 
-def verdict(
+def together_or_apart(
     masks: Masks, heads: pl.DataFrame, table: pl.DataFrame, tests: pl.DataFrame, level: float
 ) -> Finding:
     """Whether claims and losses go together, by the one test that was fixed beforehand; losses in points."""

@@ -29,7 +29,7 @@ from mtl.corpora.folder import sentence_stats, write_splits
 from mtl.corpora.formats.conll2003 import read_conll2003
 from mtl.corpora.formats.dependencies import read_conllu
 from mtl.corpora.formats.own_layers import DEPS
-from mtl.corpora.formats.treebanks import (
+from mtl.corpora.formats.phrase_structure import (
     read_conll2012,
     rooted,
     with_words,

@@ -18,7 +18,7 @@ from mtl.corpora.formats.lines import (
     malformed,
     second_fault,
 )
-from mtl.corpora.formats.treebanks import (
+from mtl.corpora.formats.phrase_structure import (
     DEEPEST,
     IN_BRACKETS,
     label_from_brackets,

@@ -43,7 +43,7 @@ from mtl.corpora.formats.jsonl import (
     letters,
     tree_from,
 )
-from mtl.corpora.formats.treebanks import to_brackets
+from mtl.corpora.formats.phrase_structure import to_brackets
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.sentence import FEATS, LEMMAS, Arc, Frame, Graph, MadeUpId, Sentence, is_label, is_per_word

@@ -9,7 +9,7 @@ import pytest
 
 from mtl.corpora.formats.dependencies import SDP_HEADER, read_conllu, read_sdp, to_conllu, to_sdp
 from mtl.corpora.formats.jsonl import read_jsonl, to_line, write_jsonl
-from mtl.corpora.formats.treebanks import read_conll2005, to_props
+from mtl.corpora.formats.phrase_structure import read_conll2005, to_props
 from mtl.errors import InputError
 from mtl.tasks.sentence import Arc, Arcs, Graph, Sentence
 from mtl.tasks.tree import Tree

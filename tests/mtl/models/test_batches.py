@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from mtl.commands.main import main
 from mtl.corpora.formats.dependencies import read_conllu
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.corpora.formats.treebanks import read_brackets
+from mtl.corpora.formats.phrase_structure import read_brackets
 from mtl.errors import InputError
 from mtl.models.batches import (
     BATCH_PAIRS,

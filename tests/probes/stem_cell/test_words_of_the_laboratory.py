@@ -156,11 +156,11 @@ def test_the_verdict_on_competition(monkeypatch, p, loss, word, finding):
     tests = pl.DataFrame(
         {"test": [PRIMARY, DIFFERENCE], "value": [0.5, None], "p": [p, None], "low": None, "high": None}
     )
-    found = competition.verdict(made, table, table, tests, LEVEL)
+    found = competition.together_or_apart(made, table, table, tests, LEVEL)
     assert found.word == word
     assert finding in found.reason
     monkeypatch.setattr(competition, "_lacking", lambda *_: "no masks")
-    assert competition.verdict(made, table, table, tests, LEVEL).word == TOO_FEW
+    assert competition.together_or_apart(made, table, table, tests, LEVEL).word == TOO_FEW
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.corpora.formats.treebanks import read_brackets, rooted, with_words, without_functions, without_traces
+from mtl.corpora.formats.phrase_structure import (
+    read_brackets,
+    rooted,
+    with_words,
+    without_functions,
+    without_traces,
+)
 from mtl.errors import InputError
 from mtl.tasks.spans import constituents
 from mtl.tasks.tree import Tree

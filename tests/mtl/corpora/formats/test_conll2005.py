@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.corpora.formats.treebanks import read_conll2005
+from mtl.corpora.formats.phrase_structure import read_conll2005
 from mtl.errors import InputError
 from mtl.tasks.sentence import Frame, Span
 

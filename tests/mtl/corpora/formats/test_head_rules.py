@@ -10,7 +10,7 @@ import pytest
 from mtl.corpora.formats.dependencies import read_conllu
 from mtl.corpora.formats.head_rules import NO_RULE, arcs_from
 from mtl.corpora.formats.lines import fault
-from mtl.corpora.formats.treebanks import read_brackets, read_conll2012
+from mtl.corpora.formats.phrase_structure import read_brackets, read_conll2012
 from mtl.corpora.readers import read_sentences
 from mtl.tasks.sentence import Arcs, Sentence
 from mtl.tasks.tree import Tree

@@ -10,7 +10,7 @@ import pytest
 
 from mtl.corpora.formats.dependencies import to_conllu
 from mtl.corpora.formats.jsonl import read_jsonl, to_line, write_jsonl
-from mtl.corpora.formats.treebanks import to_brackets, to_props
+from mtl.corpora.formats.phrase_structure import to_brackets, to_props
 from mtl.corpora.readers import read_sentences
 from mtl.corpora.scorers import export_for_scorers
 from mtl.corpora.toy.corpus import toy_corpus

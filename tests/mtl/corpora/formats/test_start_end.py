@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.corpora.formats.treebanks import CellError, is_starred, starred_spans, starred_tree
+from mtl.corpora.formats.phrase_structure import CellError, is_starred, starred_spans, starred_tree
 from mtl.tasks.sentence import Span
 from mtl.tasks.tree import Tree
 

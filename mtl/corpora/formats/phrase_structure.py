@@ -1,4 +1,4 @@
-"""Treebanks: trees in Penn brackets, and trees with frames in the columns of CoNLL-2005 and CoNLL-2012."""
+"""Phrase structure: trees in Penn brackets, and trees with frames in columns of CoNLL-2005 and CoNLL-2012."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Text(NamedTuple):
 
 
 def read_brackets(path: Path, clean: bool = True, arcs: Literal["collins"] | None = None) -> list[Sentence]:
-    """Sentences with trees and tags, all trees under one root TOP (`treebank.rooted`).
+    """Sentences with trees and tags, all trees under one root TOP (`rooted`).
 
     `clean` removes traces (-NONE-) and function tags (NP-SBJ, NP=2). `arcs` also makes dependencies, by head
     rules (`head_rules`) that make use of function tags. A sentence has a note for each word
