@@ -242,6 +242,8 @@ def is_per_word(layer: Any) -> TypeGuard[tuple[str, ...]]:
 
 LEMMAS, FEATS = "lemmas", "feats"
 """The names of the layers that are columns of CoNLL-U: a lemma per word, and a bundle of features."""
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")
+"""Characters that no text may hold: control characters that are no white space, and halves of others."""
 NO_FEATURES = "_"
 """The bundle of a word without features, and the value of a feature that a word does not have."""
 

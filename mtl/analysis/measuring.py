@@ -114,13 +114,12 @@ def measure_importance(
     import polars as pl
 
     from mtl.analysis.importance import task_importance
-    from mtl.analysis.probe import BATCH_TOKENS
 
     if steps < 0:
         raise InputError(f"steps={steps}: use 0 (no integrated gradients) or more")
     with progress(len(trained.corpus)) as advance:
         measured = task_importance(
-            trained.model, trained.batches(BATCH_TOKENS), per=per, steps=steps, masks=masks, advance=advance
+            trained.model, trained.batches(), per=per, steps=steps, masks=masks, advance=advance
         )
     heads = pl.concat([gradients.table(name, normalise) for name, gradients in measured.items()])
     return Measured(heads, {"per": per, "normalised": normalise, "steps": steps, "masks": masks})

@@ -33,7 +33,7 @@ from rich.progress import (
 from torch import Tensor
 
 from mtl.analysis.importance import task_importance
-from mtl.analysis.probe import BATCH_TOKENS
+from mtl.analysis.trained import BATCH_TOKENS
 from mtl.config.effective import plain
 from mtl.config.schema import LoggerName, TrainConfig
 from mtl.files import whole_file

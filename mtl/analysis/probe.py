@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mtl.analysis.measuring import Progress, silent
+from mtl.analysis.trained import BATCH_TOKENS
 from mtl.config.instances import Instance
 from mtl.config.parse import configuration_from, read_configuration
 from mtl.config.schema import CorpusConfig, Split, TrainConfig
@@ -419,10 +420,6 @@ def probe_heads(
 
     probe_module.run_probes(len(read), watched, probes, fitted_records, kept)
     return heads_table.at_sites(pl.concat([probe.compute() for probe in probes]), encoder.tap.sites)
-
-
-BATCH_TOKENS = 2048
-"""Padded positions in a batch: few, since the attention of all layers is in memory at once."""
 
 
 class ObservedCorpus:

@@ -29,6 +29,8 @@ from mtl.workers.lease import changing
 
 CHOOSING = "dev"
 """The split for measures that choose heads, such as importance."""
+BATCH_TOKENS = 2048
+"""Padded positions in a batch: few, since the attention of all layers is in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class TrainedRun:
     table: Path
     """The heads.parquet that measures are written into: the run's, unless another is given."""
 
-    def batches(self, tokens: int) -> BatchLoader:
+    def batches(self, tokens: int = BATCH_TOKENS) -> BatchLoader:
         """All sentences once, in batches of nearly equal length and at most `tokens` padded subwords."""
         plan = aligned_batches(self.corpus, tuple(self.tasks), tokens, None, None)
         return BatchLoader(self.corpus, self.model.encoder.tokenizer, self.tasks, plan)

@@ -16,8 +16,7 @@ from torch import Tensor
 from mtl.analysis.ablation import BATCH_TOKENS as ABLATION_TOKENS
 from mtl.analysis.ablation import Ablation, Ablator, joined_counts
 from mtl.analysis.importance import task_importance
-from mtl.analysis.probe import BATCH_TOKENS
-from mtl.analysis.trained import TrainedRun
+from mtl.analysis.trained import BATCH_TOKENS, TrainedRun
 from mtl.errors import InputError, did_you_mean
 from mtl.heads.gates import Mask
 from mtl.models.batches import BatchLoader, aligned_batches

@@ -10,10 +10,7 @@ from typing import Any, NamedTuple
 
 from mtl.errors import InputError, did_you_mean
 from mtl.features import added
-from mtl.runs.folder.run import Run, files_of_encoder
-
-MODEL_FILE = "model.json"
-"""The file that a joint model's folder is known by."""
+from mtl.runs.folder.run import MODEL_FILE, Run, files_of_encoder
 
 
 class Found(NamedTuple):
@@ -52,7 +49,7 @@ def find_model(target: str, revision: str | None = None) -> Found:
     if revision is None and not is_hub_name(target) and not is_model_folder(Path(target)):
         run = Run.open(target)
         return Found(run.model, run)
-    from mtl.models.model_files import model_folder
+    from mtl.models.hub import model_folder  # which imports the hub's client
 
     return Found(model_folder(target, revision), None)
 

@@ -21,15 +21,14 @@ from mtl.heads.arguments import dtype_of, one_of, path_or_hub_name, short_text
 from mtl.heads.gates import Gates, HeadScales, TaskScale, open_heads
 from mtl.models.annotator import Annotator, Decoded, TaskScores
 from mtl.models.batches import Batch
+from mtl.models.hub import model_folder, upload
 from mtl.models.model_files import (
     HeadsOfTask,
     Origin,
     Parts,
     card,
     load_weights,
-    model_folder,
     read_parts,
-    upload,
     weights_checksum,
     write_model,
 )

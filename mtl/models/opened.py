@@ -15,8 +15,8 @@ from mtl.heads.arguments import refuse_revision
 from mtl.models.annotator import Annotator, damaged
 from mtl.models.encoder import Encoder
 from mtl.models.found import find_model, is_hub_name, is_model_folder, loader_of
+from mtl.models.hub import holds_model
 from mtl.models.joint import JointModel
-from mtl.models.model_files import holds_model
 from mtl.models.tapped import SharedEncoder, TappedModel
 from mtl.runs.folder.run import Run
 from mtl.tasks.in_words import counted

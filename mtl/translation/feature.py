@@ -17,7 +17,7 @@ FEATURE = Feature(
             encoder="mtl.translation.seq2seq:Seq2Seq",
             attentions=("encoder", "decoder", "cross"),
             heads="mtl.translation.config:heads",
-            copies="mtl.translation.analysis:TranslatedCopies",
+            copies="mtl.translation.ablation:TranslatedCopies",
         )
     },
     formats={

@@ -13,8 +13,7 @@ from mtl.heads.arguments import is_iterable, short_text, whole_number
 from mtl.models.batches import MAX_WORDS
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
-from mtl.translation.task import Translate, translation_in
-from mtl.translation.two_files import source_words
+from mtl.translation.task import Translate, source_words, translation_in
 
 if TYPE_CHECKING:
     from mtl.models.batches import Tokenizer

@@ -3,15 +3,16 @@ subwords are read as others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Int, Int32
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from mtl.errors import InputError
 from mtl.models.subwords import Tensors
@@ -186,3 +187,103 @@ def _padded(rows: Sequence[Any], filler: int) -> tuple[np.ndarray, np.ndarray]:
     for line, row in zip(padded, rows, strict=True):
         line[: len(row)] = row
     return padded, (np.arange(padded.shape[1]) < lengths[:, None]).astype(np.int64)
+
+
+def subword_texts(tokenizer: ParallelTokenizer, ids: Int[Tensor, " position"]) -> tuple[str, ...]:
+    """The text of each subword, after `▁` if a word begins with it; special tokens by their names."""
+    fast = tokenizer.tokenizer
+    special = set(fast.all_special_ids)
+    texts = []
+    for number, name in zip(ids.tolist(), fast.convert_ids_to_tokens(ids.tolist()), strict=True):
+        begins = "▁" if name[:1] in ("▁", "Ġ") else ""
+        texts.append(name if number in special else begins + fast.decode([number]).strip())
+    return tuple(texts)
+
+
+PAD, END, UNKNOWN_PIECE = "<pad>", "</s>", "<unk>"
+"""Special pieces; decoders start with the padding piece, as in Marian."""
+
+
+def train_vocabulary(texts: Iterable[str], size: int, max_length: int) -> PreTrainedTokenizerFast:
+    """A tokenizer with at most `size` pieces, special ones included; the same for the same texts.
+
+    Byte pair encoding (Sennrich et al. 2016) of bytes (Radford et al. 2019): every text can be encoded, and
+    decodes to itself except for white space around it. The unigram model is not offered: its training in the
+    library is not deterministic, and a resumed run trains its vocabulary again.
+    """
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    special = [PAD, END, UNKNOWN_PIECE]
+    pieces = Tokenizer(models.BPE(unk_token=UNKNOWN_PIECE))
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    pieces.decoder = decoders.ByteLevel()
+    pieces.train_from_iterator(texts, trainer)
+    pieces.post_processor = processors.TemplateProcessing(
+        single=f"$A {END}", special_tokens=[(END, pieces.token_to_id(END))]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=pieces,
+        pad_token=PAD,
+        eos_token=END,
+        unk_token=UNKNOWN_PIECE,
+        model_max_length=max_length,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def require_languages(
+    name: str, config: Any, tokenizer: Any, source: str, target: str, key: str = "translate"
+) -> None:
+    """Raise `InputError` if a checkpoint states other languages, or the same in the other direction.
+
+    `key` is the dotted key of the translation, of which the message names `source` and `target`.
+    """
+    stated = [
+        next((value for holder in (config, tokenizer) if (value := getattr(holder, key, None))), None)
+        for key in ("source_lang", "target_lang")
+    ]
+    pair = getattr(config, "langs", None) or stated
+    if len(pair) != 2 or not all(pair) or not (source or target):
+        return
+    given = (source or pair[0], target or pair[1])
+    if given == tuple(pair):
+        return
+    fix = f"use {key}.source={pair[0]} and {key}.target={pair[1]}, or another checkpoint"
+    if given == tuple(reversed(pair)):
+        raise InputError(f"{name} translates from {pair[0]} to {pair[1]}, the other way round: {fix}")
+    raise InputError(
+        f"{name} translates from {pair[0]} to {pair[1]}, not from {given[0]} to {given[1]}: {fix}"
+    )
+
+
+def require_language_codes(
+    name: str, tokenizer: Any, source: str, target: str, key: str = "translate"
+) -> None:
+    """Raise `InputError` unless a tokenizer of many languages is given two of them, by its own codes.
+
+    `key` is as in `require_languages`.
+    """
+    if not hasattr(tokenizer, "src_lang"):
+        return
+    codes = _language_codes(tokenizer)
+    for end, language in (("source", source), ("target", target)):
+        if language in codes:
+            continue
+        # A code begins with its language: en_XX, eng_Latn.
+        near = [code for code in codes if language and code.startswith(language[:2])][:5] or codes[:3]
+        where = f"{key}.{end}={language}" if language else f"{key}.{end} is not set"
+        raise InputError(
+            f"{where}: {name} knows {counted(len(codes), 'language')} by its own codes; use one of them, "
+            f"such as {', '.join(near)}"
+        )
+
+
+def _language_codes(tokenizer: Any) -> list[str]:
+    """The codes of the languages that a tokenizer tells apart, sorted."""
+    known = getattr(tokenizer, "lang_code_to_id", None)  # mBART, mBART-50, M2M100
+    if known is None:  # NLLB has them only as special tokens
+        named = set(tokenizer.special_tokens_map.values())
+        known = [token for token in tokenizer.all_special_tokens if token not in named]
+    return sorted(known)

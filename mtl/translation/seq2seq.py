@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch import Tensor
 from transformers import (
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
@@ -43,13 +42,23 @@ from mtl.models.joint import JointModel
 from mtl.models.pretrained import AttentionKind, Dtype
 from mtl.models.tapped import SharedEncoder, WordReader
 from mtl.probes.measures.attention import AttentionMatrix
+from mtl.probes.sites import head_name
 from mtl.tasks.decoders.decoder import at_least_float32
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import UNKNOWN, Task
 from mtl.translation.config import Seq2SeqConfig, size_of
-from mtl.translation.pieces import ParallelSubwords, ParallelTokenizer, WordDropout
-from mtl.translation.task import Translate, translation_in
+from mtl.translation.pieces import (
+    ParallelSubwords,
+    ParallelTokenizer,
+    WordDropout,
+    require_language_codes,
+    require_languages,
+    subword_texts,
+    train_vocabulary,
+)
+from mtl.translation.source_encoder import SourceEncoder
+from mtl.translation.task import Translate, source_words, translation_in
 from mtl.translation.translator import Translator
 
 SiteScale = Float[Tensor, "site head"] | Float[Tensor, "batch site head"]
@@ -138,8 +147,6 @@ class Seq2Seq(SharedEncoder):
 
     def word_reader(self) -> WordReader:
         """The model's encoder, on annotated sources."""
-        from mtl.translation.analysis import SourceEncoder  # which reads the sources of this class
-
         return SourceEncoder(self)
 
     def attention_in_writing(
@@ -151,11 +158,45 @@ class Seq2Seq(SharedEncoder):
         texts: Sequence[str] | None,
         head_scale: Float[Tensor, "site head"] | None,
     ) -> list[AttentionMatrix]:
-        """See `SharedEncoder`; from subword to subword."""
-        from mtl.translation.analysis import attention_matrices  # which reads models of this class
+        """See `SharedEncoder`: for each sentence and its translation; without `texts`, the model translates.
 
-        assert isinstance(model, JointModel)
-        return attention_matrices(model, self, site, head, sentences, texts, head_scale)
+        Sources are read as in training, with spaces between words as they were written. A row is the subword
+        that the decoder predicts at a position. Columns are those that it attends to: of the source in cross
+        attention, else those that the decoder has read, which begin with its start token.
+
+        Raises `InputError` for a text with more subwords than the model reads.
+        """
+        task = translation_in(model.tasks)
+        assert task is not None
+        tokenizer, device = self.tokenizer, model.device
+        if head_scale is not None:
+            head_scale = head_scale.to(device)
+        name, kind = head_name(self.tap.sites[site], head, self.tap.sites), self.tap.sites[site].attention
+        found = []
+        for number, sentence in enumerate(sentences):
+            source = Sentence(source_words(sentence.text or " ".join(sentence.words)), place=sentence.place)
+            pair = source if texts is None else source.with_layers({task.layer: texts[number]})
+            subwords = tokenizer.collate(tokenizer.encode_sentences([pair])).to(device)
+            if texts is None:
+                written = self.search(
+                    subwords, head_scale, beam=task.beam, length_penalty=task.length_penalty,
+                    beam_spread=task.beam_spread,
+                )  # fmt: skip
+                read, predicted = written[:, :-1], written[:, 1:]
+            else:
+                assert subwords.pieces is not None
+                read, predicted = decoder_inputs(self.transformer, subwords.pieces), subwords.pieces
+            weights = self.attention(subwords, read, site, head, head_scale)[0]
+            columns = read if kind == "decoder" else subwords.input_ids
+            found.append(
+                AttentionMatrix(
+                    ", ".join(filter(None, (name, sentence.id))),
+                    subword_texts(tokenizer, predicted[0]),
+                    subword_texts(tokenizer, columns[0]),
+                    weights.cpu().numpy(),
+                )
+            )
+        return found
 
     @classmethod
     def from_pretrained(
@@ -457,62 +498,6 @@ def _load(
     return loaded.model, tokenizer
 
 
-def require_languages(
-    name: str, config: Any, tokenizer: Any, source: str, target: str, key: str = "translate"
-) -> None:
-    """Raise `InputError` if a checkpoint states other languages, or the same in the other direction.
-
-    `key` is the dotted key of the translation, of which the message names `source` and `target`.
-    """
-    stated = [
-        next((value for holder in (config, tokenizer) if (value := getattr(holder, key, None))), None)
-        for key in ("source_lang", "target_lang")
-    ]
-    pair = getattr(config, "langs", None) or stated
-    if len(pair) != 2 or not all(pair) or not (source or target):
-        return
-    given = (source or pair[0], target or pair[1])
-    if given == tuple(pair):
-        return
-    fix = f"use {key}.source={pair[0]} and {key}.target={pair[1]}, or another checkpoint"
-    if given == tuple(reversed(pair)):
-        raise InputError(f"{name} translates from {pair[0]} to {pair[1]}, the other way round: {fix}")
-    raise InputError(
-        f"{name} translates from {pair[0]} to {pair[1]}, not from {given[0]} to {given[1]}: {fix}"
-    )
-
-
-def require_language_codes(
-    name: str, tokenizer: Any, source: str, target: str, key: str = "translate"
-) -> None:
-    """Raise `InputError` unless a tokenizer of many languages is given two of them, by its own codes.
-
-    `key` is as in `require_languages`.
-    """
-    if not hasattr(tokenizer, "src_lang"):
-        return
-    codes = _language_codes(tokenizer)
-    for end, language in (("source", source), ("target", target)):
-        if language in codes:
-            continue
-        # A code begins with its language: en_XX, eng_Latn.
-        near = [code for code in codes if language and code.startswith(language[:2])][:5] or codes[:3]
-        where = f"{key}.{end}={language}" if language else f"{key}.{end} is not set"
-        raise InputError(
-            f"{where}: {name} knows {counted(len(codes), 'language')} by its own codes; use one of them, "
-            f"such as {', '.join(near)}"
-        )
-
-
-def _language_codes(tokenizer: Any) -> list[str]:
-    """The codes of the languages that a tokenizer tells apart, sorted."""
-    known = getattr(tokenizer, "lang_code_to_id", None)  # mBART, mBART-50, M2M100
-    if known is None:  # NLLB has them only as special tokens
-        named = set(tokenizer.special_tokens_map.values())
-        known = [token for token in tokenizer.all_special_tokens if token not in named]
-    return sorted(known)
-
-
 def translations(
     encoder: Seq2Seq,
     task: Translate,
@@ -600,36 +585,3 @@ def _of_t5(config: Seq2SeqConfig) -> dict[str, Any]:
         "dropout_rate": config.dropout,
         "feed_forward_proj": "relu",
     }
-
-
-PAD, END, UNKNOWN_PIECE = "<pad>", "</s>", "<unk>"
-"""Special pieces; decoders start with the padding piece, as in Marian."""
-
-
-def train_vocabulary(texts: Iterable[str], size: int, max_length: int) -> PreTrainedTokenizerFast:
-    """A tokenizer with at most `size` pieces, special ones included; the same for the same texts.
-
-    Byte pair encoding (Sennrich et al. 2016) of bytes (Radford et al. 2019): every text can be encoded, and
-    decodes to itself except for white space around it. The unigram model is not offered: its training in the
-    library is not deterministic, and a resumed run trains its vocabulary again.
-    """
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    special = [PAD, END, UNKNOWN_PIECE]
-    pieces = Tokenizer(models.BPE(unk_token=UNKNOWN_PIECE))
-    trainer = trainers.BpeTrainer(
-        vocab_size=size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-    )
-    pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    pieces.decoder = decoders.ByteLevel()
-    pieces.train_from_iterator(texts, trainer)
-    pieces.post_processor = processors.TemplateProcessing(
-        single=f"$A {END}", special_tokens=[(END, pieces.token_to_id(END))]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=pieces,
-        pad_token=PAD,
-        eos_token=END,
-        unk_token=UNKNOWN_PIECE,
-        model_max_length=max_length,
-        clean_up_tokenization_spaces=False,
-    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from mtl.tasks.in_words import counted
-from mtl.tasks.sentence import Sentence
+from mtl.tasks.sentence import CONTROL, Sentence
 from mtl.tasks.task import Dropout, Labels, OnlyBeside, Range, Task
 
 if TYPE_CHECKING:
@@ -86,8 +86,6 @@ class Translate(Task):
 
     def is_odd(self, sentence: Sentence) -> bool:
         """Whether a translation equals its source."""
-        from mtl.translation.two_files import source_words  # which reads the formats, and these the tasks
-
         return bool(sentence.words) and sentence.words == source_words(str(sentence.layer(self.layer) or ""))
 
     def odd_in_words(self, odd: int, sentences: int) -> str:
@@ -155,3 +153,11 @@ class Translate(Task):
 def translation_in(tasks: Mapping[str, Task]) -> Translate | None:
     """The task that translates, which is then the only one; `None` if there is none."""
     return next((task for task in tasks.values() if isinstance(task, Translate)), None)
+
+
+def source_words(text: str) -> tuple[str, ...]:
+    """The words of a source sentence, separated by white space, without control characters.
+
+    Byte order marks before them, which files have at the start of lines, are left out.
+    """
+    return tuple(CONTROL.sub("", text.lstrip("\ufeff")).split())

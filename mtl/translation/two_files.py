@@ -8,11 +8,11 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from mtl.corpora.formats.lines import CONTROL, controls_in, lines_of, name_of
+from mtl.corpora.formats.lines import controls_in, lines_of, name_of
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
-from mtl.tasks.sentence import MadeUpId, Sentence
-from mtl.translation.task import Translate
+from mtl.tasks.sentence import CONTROL, MadeUpId, Sentence
+from mtl.translation.task import Translate, source_words
 
 SEPARATOR = ":"
 """The separator between the paths of the two files, written as one text."""
@@ -39,14 +39,6 @@ def read_parallel(source: Path, target: Path) -> Iterator[Sentence]:
             place=f"{source}:{number}",
             notes=controls_in(text, translation),
         )
-
-
-def source_words(text: str) -> tuple[str, ...]:
-    """The words of a source sentence, separated by white space, without control characters.
-
-    Byte order marks before them, which files have at the start of lines, are left out.
-    """
-    return tuple(CONTROL.sub("", text.lstrip("\ufeff")).split())
 
 
 def two_paths(paths: str | Path) -> tuple[Path, Path]:

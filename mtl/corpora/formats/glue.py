@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from mtl.corpora.formats.lines import CONTROL, controls_in, fault, malformed, name_of, read_lines
+from mtl.corpora.formats.lines import controls_in, fault, malformed, name_of, read_lines
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.in_words import counted
-from mtl.tasks.sentence import MadeUpId, Sentence
+from mtl.tasks.sentence import CONTROL, MadeUpId, Sentence
 
 _PAIRS = (
     ("sentence1", "sentence2"),

@@ -13,7 +13,7 @@ from zlib import crc32
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS, TEXTS
 from mtl.tasks.in_words import as_json, counted
-from mtl.tasks.sentence import Arcs, Frame, Graph, Sentence, Span, is_label, is_per_word
+from mtl.tasks.sentence import CONTROL, Arcs, Frame, Graph, Sentence, Span, is_label, is_per_word
 from mtl.tasks.sentence_tasks import Regress
 
 _LONGEST = 240
@@ -34,8 +34,6 @@ _BEGINNINGS = {
 _LOOKED_AT = 4096
 """Bytes at the beginning of a file that are looked at."""
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
-CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")
-"""Characters that no text may hold: control characters that are no white space, and halves of others."""
 CONTROLS = "text with a control character, which is left out"
 BLANKS = " \t"
 """The white space that separates columns; a line with nothing else is blank. Words may contain all other."""

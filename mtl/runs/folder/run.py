@@ -460,6 +460,8 @@ def _one_place(key: str, *configs: Mapping[str, Any]) -> bool:
     return places[0] == places[1]
 
 
+MODEL_FILE = "model.json"
+"""The file that a joint model's folder is known by."""
 ENCODER_FILES = (".json", ".safetensors", ".bin", ".txt", ".model")
 """Endings of the files from which a transformer and its tokenizer are loaded."""
 

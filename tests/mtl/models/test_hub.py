@@ -26,7 +26,7 @@ from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.errors import InputError
 from mtl.heads.gates import FixedGates
 from mtl.models.found import check_encoder
-from mtl.models.model_files import hub_errors, upload
+from mtl.models.hub import hub_errors, upload
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.sentence_tasks import Cola
 from mtl.tasks.structured import Pos

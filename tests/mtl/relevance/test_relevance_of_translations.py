@@ -32,7 +32,8 @@ from mtl.relevance.rules import RelevanceRules, Rules, relevance_by_rule, single
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import UNKNOWN, Labels
 from mtl.translation.config import Seq2SeqConfig
-from mtl.translation.seq2seq import Seq2Seq, from_scratch, train_vocabulary
+from mtl.translation.pieces import train_vocabulary
+from mtl.translation.seq2seq import Seq2Seq, from_scratch
 from mtl.translation.task import Translate
 from tests.mtl import tiny
 from tests.mtl.translation.digits import pair

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import mtl.translation.analysis as ablated_translations
+import mtl.translation.ablation as ablated_translations
 from mtl.analysis.ablation import Ablation, Ablator, ablations, mean_outputs
 from mtl.heads.gates import Mask
 from mtl.models.batches import Batch, collate, examples
@@ -18,7 +18,8 @@ from mtl.models.joint import JointModel
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels
 from mtl.translation.config import Seq2SeqConfig
-from mtl.translation.seq2seq import Seq2Seq, from_scratch, train_vocabulary, translations
+from mtl.translation.pieces import train_vocabulary
+from mtl.translation.seq2seq import Seq2Seq, from_scratch, translations
 from mtl.translation.task import Translate
 from tests.mtl import tiny
 from tests.mtl.translation.digits import pair

@@ -11,7 +11,8 @@ from transformers import MBart50Tokenizer, NllbTokenizer, PreTrainedTokenizerBas
 from mtl.commands.main import main
 from mtl.models.joint import JointModel
 from mtl.runs.folder.run import Run
-from mtl.translation.seq2seq import Seq2Seq, train_vocabulary
+from mtl.translation.pieces import train_vocabulary
+from mtl.translation.seq2seq import Seq2Seq
 from tests.mtl import tiny
 from tests.mtl.translation import digits
 

@@ -22,9 +22,10 @@ from mtl.probes.statistics.head_values import heads_of_roles
 from mtl.probes.tables import heads_table
 from mtl.tasks.sentence import Arcs, Sentence
 from mtl.tasks.task import Labels
-from mtl.translation.analysis import SourceEncoder
 from mtl.translation.config import Seq2SeqConfig
-from mtl.translation.seq2seq import Seq2Seq, from_scratch, train_vocabulary
+from mtl.translation.pieces import train_vocabulary
+from mtl.translation.seq2seq import Seq2Seq, from_scratch
+from mtl.translation.source_encoder import SourceEncoder
 from mtl.translation.task import Translate
 
 SIZE, LENGTH, RARE = 32, 20, "7"

@@ -24,17 +24,16 @@ from mtl.models.passes import in_evaluation_mode
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import UNKNOWN, Labels
 from mtl.translation.config import Seq2SeqConfig
-from mtl.translation.pieces import ParallelTokenizer
-from mtl.translation.seq2seq import (
+from mtl.translation.pieces import (
     END,
     PAD,
     UNKNOWN_PIECE,
-    Seq2Seq,
-    from_scratch,
+    ParallelTokenizer,
     require_language_codes,
     require_languages,
     train_vocabulary,
 )
+from mtl.translation.seq2seq import Seq2Seq, from_scratch
 from mtl.translation.task import Translate
 from tests.mtl import tiny
 from tests.mtl.translation.digits import pair

@@ -14,9 +14,9 @@ from mtl.errors import InputError
 from mtl.heads.prune import prune_heads
 from mtl.probes.measures.probe import NOTHING, HeadRecords
 from mtl.tasks.sentence import Sentence
-from mtl.translation.analysis import SourceEncoder, SourceTokenizer
-from mtl.translation.pieces import ParallelTokenizer
-from mtl.translation.seq2seq import Seq2Seq, train_vocabulary
+from mtl.translation.pieces import ParallelTokenizer, train_vocabulary
+from mtl.translation.seq2seq import Seq2Seq
+from mtl.translation.source_encoder import SourceEncoder, SourceTokenizer
 from tests.mtl import tiny
 
 TEXTS = ("Two men can't stop.", "A café, closed; naïve dogs ran!", "dogs", "the dog saw a cat .")
