@@ -48,7 +48,7 @@ from mtl.models.joint import JointModel
 from mtl.models.pass_graphs import PassGraphs
 from mtl.models.passes import rounded_weights
 from mtl.runs.folder.run import Run
-from mtl.tasks.captured import RecursionGraphs
+from mtl.tasks.recursions import RecursionGraphs
 from mtl.training.assembly import RoundedProducts
 from mtl.training.data import EpochBatches
 

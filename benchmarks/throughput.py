@@ -34,7 +34,7 @@ from mtl.models.joint import JointModel
 from mtl.models.opened import Precision, has_fast_bfloat16, prepare
 from mtl.models.pass_graphs import PassGraphs
 from mtl.models.passes import keep_large_blocks
-from mtl.tasks.captured import RecursionGraphs
+from mtl.tasks.recursions import RecursionGraphs
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.training.assembly import RoundedProducts

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mtl.tasks.sentence import LEMMAS, Sentence
 from mtl.tasks.task import Dropout, Labels, Size, Task, annotated_layer
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 class Lemmas(Task):
     """A lemma per word."""
 
-    kind: ClassVar[str] = "lemmas"
-    annotation: ClassVar[str] = "a label per word"
-    layers: ClassVar[tuple[str, ...]] = (LEMMAS,)
-    layer: ClassVar[str] = LEMMAS
-    item: ClassVar[str] = "lemma"
-    in_rounded_shapes: ClassVar[bool] = True
-    score: ClassVar[str] = "accuracy"
-    scores: ClassVar[tuple[str, ...]] = ("accuracy",)
+    kind = "lemmas"
+    annotation = "a label per word"
+    layers = (LEMMAS,)
+    layer = LEMMAS
+    item = "lemma"
+    in_rounded_shapes = True
+    score = "accuracy"
+    scores = ("accuracy",)
 
     dropout: Dropout = field(default=0.33, kw_only=True)
     """Share of the word vectors' features dropped in training."""
@@ -77,11 +77,6 @@ class Lemmas(Task):
 
         scripts = scripts_of(sentence.words, annotated_layer(sentence, self.layer))
         return label_targets([edits or "" for edits in scripts], labels)
-
-    def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from mtl.tasks.decoders.classifier import collate_words
-
-        return collate_words(targets, width)
 
     def new_decoder(self, hidden: int, labels: Labels) -> Decoder:
         from mtl.tasks.decoders.classifier import LemmaDecoder

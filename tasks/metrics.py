@@ -1,4 +1,7 @@
-"""Scores of annotations of words against gold, counted as the official scorers count them."""
+"""Scores of annotations against gold, counted as the official scorers count them.
+
+Those of sentences are scores of classes, from a confusion matrix, and correlations of numbers.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,23 @@ import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torchmetrics
 from jaxtyping import Float, Int
 from torch import Tensor
+from torchmetrics.functional import pearson_corrcoef, spearman_corrcoef
+from torchmetrics.utilities import dim_zero_cat
 
 from mtl.tasks.lemmas import UNSPECIFIED, RankedScripts
 from mtl.tasks.sentence import Arcs, Frame, Graph, Sentence, Span
 from mtl.tasks.spans import constituents, joined_arguments
+from mtl.tasks.tree import Tree
 
 
 class TaskMetric(torchmetrics.Metric, ABC):
@@ -51,7 +57,7 @@ class TaskMetric(torchmetrics.Metric, ABC):
 class SummedCounts(TaskMetric):
     """A metric whose scores follow from the sums of its counts over all sentences."""
 
-    columns: ClassVar[int]
+    columns: int
     """The number of counts per sentence."""
     counts: Tensor
 
@@ -60,12 +66,35 @@ class SummedCounts(TaskMetric):
         self.layer = layer
         self.add_state("counts", torch.zeros(self.columns, dtype=torch.long), dist_reduce_fx="sum")
 
+    def gold_of(self, sentence: Sentence) -> Any:
+        """What the prediction for a sentence is compared with; `None`: the sentence is not annotated."""
+        return sentence.layer(self.layer)
+
+    @abstractmethod
+    def counts_of(self, guess: Any, gold: Any, sentence: Sentence) -> Sequence[int]:
+        """The counts of an annotated sentence, from its prediction and `gold_of`."""
+
+    def sentence_counts(
+        self, predicted: Sequence[Any], gold: Sequence[Sentence]
+    ) -> Int[np.ndarray, "sentence count"]:
+        """See `TaskMetric`."""
+        counts = np.zeros((len(gold), self.columns), dtype=np.int64)
+        for row, guess, sentence in zip(counts, predicted, gold, strict=True):
+            true = self.gold_of(sentence)
+            if true is not None:
+                row[:] = self.counts_of(guess, true, sentence)
+        return counts
+
     def update(
         self, predicted: Sequence[Any], gold: Sequence[Sentence], given: Sequence[Any] | None = None
     ) -> None:
         """See `TaskMetric`."""
         counts = torch.from_numpy(self.sentence_counts(predicted, gold).sum(0))
         self.counts += counts.to(self.counts.device)
+
+    def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
+        """F1 over the first three counts, unless a metric says something else."""
+        return f1(counts)
 
 
 T = TypeVar("T")
@@ -100,9 +129,9 @@ def precision_recall_f1(correct: int, predicted: int, gold: int) -> dict[str, fl
     }
 
 
-def whole_sentences(right: Iterable[int], sentences: int) -> list[float]:
-    """Numbers of sentences that are right as a whole, in per cent of all."""
-    return [100 * number / max(sentences, 1) for number in right]
+def whole_sentences(unlabelled: int, labelled: int, sentences: int) -> dict[str, float]:
+    """Sentences that are right as a whole, in per cent of all: without labels and with them."""
+    return {"ucm": 100 * unlabelled / max(sentences, 1), "lcm": 100 * labelled / max(sentences, 1)}
 
 
 class Accuracy(SummedCounts):
@@ -121,43 +150,46 @@ class Accuracy(SummedCounts):
         correct, labels = self.counts.tolist()
         return {"accuracy": 100 * correct / max(labels, 1)}
 
-    def sentence_counts(
-        self, predicted: Sequence[str | tuple[str, ...]], gold: Sequence[Sentence]
-    ) -> Int[np.ndarray, "sentence count"]:
-        counts = np.zeros((len(gold), 2), dtype=np.int64)
-        for row, guess, sentence in zip(counts, predicted, gold, strict=True):
-            layer = sentence.layer(self.layer)
-            if self.label_of is not None:
-                layer = tuple(map(self.label_of, sentence.words))
-            if layer is None:
-                continue
-            pairs = [(guess, layer)] if isinstance(layer, str) else zip(guess, layer, strict=True)
-            right = [left == right for left, right in pairs]
-            row[:] = sum(right), len(right)
-        return counts
+    def gold_of(self, sentence: Sentence) -> str | tuple[str, ...] | None:
+        if self.label_of is not None:
+            return tuple(map(self.label_of, sentence.words))
+        layer: str | tuple[str, ...] | None = sentence.layer(self.layer)
+        return layer
+
+    def counts_of(self, guess: Any, gold: Any, sentence: Sentence) -> Sequence[int]:
+        pairs = [(guess, gold)] if isinstance(gold, str) else zip(guess, gold, strict=True)
+        right = [left == right for left, right in pairs]
+        return sum(right), len(right)
 
     def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
         return share(counts)
 
 
-Counts = tuple[Counter[str], Counter[str], Counter[str]]
-"""How often each label is correct, is predicted, and is in the gold data."""
-
-
-class CountsByLabel(TaskMetric, ABC):
-    """A metric that counts each label.
+class CountsByLabel(SummedCounts):
+    """A metric that counts each label, too.
 
     Ranks may meet different labels, so the counts of a label are sent with its name (`_spell`).
     """
 
     records: list[Tensor]
 
-    def __init__(self, *settings: Any) -> None:
-        super().__init__(*settings)
+    def __init__(self, layer: str) -> None:
+        super().__init__(layer)
         self.add_state("records", [], dist_reduce_fx="cat")
 
-    def count(self, counts: Counts) -> None:
-        """Add the counts of a batch."""
+    @abstractmethod
+    def labels_of(self, guess: Any, gold: Any) -> tuple[list[str], list[str], list[str]]:
+        """The labels of a sentence's items that are correct, of those predicted, and of those in the gold."""
+
+    def update(
+        self, predicted: Sequence[Any], gold: Sequence[Sentence], given: Sequence[Any] | None = None
+    ) -> None:
+        """See `TaskMetric`."""
+        super().update(predicted, gold)
+        counts: tuple[Counter[str], Counter[str], Counter[str]] = (Counter(), Counter(), Counter())
+        for _, guess, true in annotated_sentences(self.layer, predicted, gold):
+            for counter, labels in zip(counts, self.labels_of(guess, true), strict=True):
+                counter.update(labels)
         for label in counts[1].keys() | counts[2].keys():
             record = _spell(label, [counter[label] for counter in counts])
             self.records.append(torch.tensor(record, dtype=torch.float32, device=self.device))
@@ -172,18 +204,8 @@ class CountsByLabel(TaskMetric, ABC):
 class ClassScores(CountsByLabel, Accuracy):
     """Accuracy, and the mean F1 over the classes in gold or predictions (macro-F1)."""
 
-    def update(
-        self, predicted: Sequence[Any], gold: Sequence[Sentence], given: Sequence[Any] | None = None
-    ) -> None:
-        Accuracy.update(self, predicted, gold)
-        pairs = [(guess, true) for _, guess, true in annotated_sentences(self.layer, predicted, gold)]
-        self.count(
-            (
-                Counter(true for guess, true in pairs if guess == true),
-                Counter(guess for guess, _ in pairs),
-                Counter(true for _, true in pairs),
-            )
-        )
+    def labels_of(self, guess: str, gold: str) -> tuple[list[str], list[str], list[str]]:
+        return [gold] * (guess == gold), [guess], [gold]
 
     def compute(self) -> dict[str, float]:
         of_labels = [scores["f1"] for scores in self.by_label().values()]
@@ -214,18 +236,9 @@ class LemmaAccuracy(Accuracy):
     Where the gold is `_`, any lemma is right, as for the evaluator of Universal Dependencies.
     """
 
-    def sentence_counts(
-        self, predicted: Sequence[Any], gold: Sequence[Sentence]
-    ) -> Int[np.ndarray, "sentence count"]:
-        return super().sentence_counts(list(map(self._lemmas, predicted, gold)), gold)
-
-    def _lemmas(self, scripts: RankedScripts, gold: Sentence) -> tuple[str, ...]:
-        lemmas = scripts.lemmas(gold.words)
-        true = gold.layer(self.layer) or lemmas
-        return tuple(
-            UNSPECIFIED if of_gold == UNSPECIFIED else lemma
-            for lemma, of_gold in zip(lemmas, true, strict=True)
-        )
+    def counts_of(self, guess: RankedScripts, gold: tuple[str, ...], sentence: Sentence) -> Sequence[int]:
+        lemmas = zip(guess.lemmas(sentence.words), gold, strict=True)
+        return sum(true in (lemma, UNSPECIFIED) for lemma, true in lemmas), len(gold)
 
 
 class AttachmentScores(SummedCounts):
@@ -246,30 +259,23 @@ class AttachmentScores(SummedCounts):
         self.punct = punct
 
     def compute(self) -> dict[str, float]:
-        labelled, words, attached, labelled_fully, *whole, sentences = self.counts.tolist()
+        labelled, words, attached, labelled_fully, *whole = self.counts.tolist()
         right = {"uas": attached, "las": labelled, "las_subtypes": labelled_fully}
-        scores = {name: 100 * count / max(words, 1) for name, count in right.items()}
-        return scores | dict(zip(("ucm", "lcm"), whole_sentences(whole, sentences), strict=True))
+        return {name: 100 * n / max(words, 1) for name, n in right.items()} | whole_sentences(*whole)
 
-    def sentence_counts(
-        self, predicted: Sequence[Arcs], gold: Sequence[Sentence]
-    ) -> Int[np.ndarray, "sentence count"]:
-        counts = np.zeros((len(gold), self.columns), dtype=np.int64)
-        for number, guess, arcs in annotated_sentences(self.layer, predicted, gold):
-            words = attached = labelled = labelled_fully = 0
-            for word, head, relation, gold_head, gold_relation in zip(
-                gold[number].words, guess.heads, guess.relations, arcs.heads, arcs.relations, strict=True
-            ):
-                if gold_head is None or (not self.punct and is_punctuation(word)):
-                    continue
-                words += 1
-                if head == gold_head:
-                    attached += 1
-                    labelled += relation.partition(":")[0] == gold_relation.partition(":")[0]
-                    labelled_fully += relation == gold_relation
-            whole = attached == words, labelled == words, 1
-            counts[number] = labelled, words, attached, labelled_fully, *whole
-        return counts
+    def counts_of(self, guess: Arcs, gold: Arcs, sentence: Sentence) -> Sequence[int]:
+        words = attached = labelled = labelled_fully = 0
+        for word, head, relation, gold_head, gold_relation in zip(
+            sentence.words, guess.heads, guess.relations, gold.heads, gold.relations, strict=True
+        ):
+            if gold_head is None or (not self.punct and is_punctuation(word)):
+                continue
+            words += 1
+            if head == gold_head:
+                attached += 1
+                labelled += relation.partition(":")[0] == gold_relation.partition(":")[0]
+                labelled_fully += relation == gold_relation
+        return labelled, words, attached, labelled_fully, attached == words, labelled == words, 1
 
     def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
         return share(counts)
@@ -293,26 +299,15 @@ class GraphScores(SummedCounts):
     columns = 6
     """With labels, then without: correct, predicted, gold."""
 
-    def __init__(self, layer: str = "deps") -> None:
-        super().__init__(layer)
-
     def compute(self) -> dict[str, float]:
         labelled, unlabelled = (precision_recall_f1(*row) for row in self.counts.view(2, 3).tolist())
         return labelled | {f"unlabelled_{name}": value for name, value in unlabelled.items()}
 
-    def sentence_counts(
-        self, predicted: Sequence[Graph], gold: Sequence[Sentence]
-    ) -> Int[np.ndarray, "sentence count"]:
-        counts = np.zeros((len(gold), 6), dtype=np.int64)
-        for number, guess, graph in annotated_sentences(self.layer, predicted, gold):
-            ours, true = set(guess.arcs), set(graph.arcs)
-            pairs, true_pairs = ({arc[:2] for arc in arcs} for arcs in (ours, true))
-            counts[number, :3] = len(ours & true), len(ours), len(true)
-            counts[number, 3:] = len(pairs & true_pairs), len(pairs), len(true_pairs)
-        return counts
-
-    def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
-        return f1(counts)
+    def counts_of(self, guess: Graph, gold: Graph, sentence: Sentence) -> Sequence[int]:
+        ours, true = set(guess.arcs), set(gold.arcs)
+        pairs, true_pairs = ({arc[:2] for arc in arcs} for arcs in (ours, true))
+        labelled = len(ours & true), len(ours), len(true)
+        return *labelled, len(pairs & true_pairs), len(pairs), len(true_pairs)
 
 
 class SpanScores(CountsByLabel):
@@ -321,51 +316,28 @@ class SpanScores(CountsByLabel):
     With `spans_of`, the layer and predictions are tags: it gives the spans of a sentence's tags.
     """
 
-    correct: Tensor
-    predicted: Tensor
-    gold: Tensor
+    columns = 3
 
-    def __init__(self, layer: str = "entities", spans_of: Callable[[Any], tuple[Span, ...]] = tuple) -> None:
-        super().__init__()
-        self.layer = layer
+    def __init__(self, layer: str, spans_of: Callable[[Any], tuple[Span, ...]] = tuple) -> None:
+        super().__init__(layer)
         self.spans_of = spans_of
-        for name in ("correct", "predicted", "gold"):
-            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
 
-    def update(
-        self,
-        predicted: Sequence[tuple[Any, ...]],
-        gold: Sequence[Sentence],
-        given: Sequence[Any] | None = None,
-    ) -> None:
-        counts: tuple[Counter[str], Counter[str], Counter[str]] = (Counter(), Counter(), Counter())
-        for _, guess, of_gold in annotated_sentences(self.layer, predicted, gold):
-            guessed, true = set(self.spans_of(guess)), set(self.spans_of(of_gold))
-            for counter, spans in zip(counts, (guessed & true, guessed, true), strict=True):
-                counter.update([span.label for span in spans])
-        for total, counter in zip((self.correct, self.predicted, self.gold), counts, strict=True):
-            total += counter.total()
-        self.count(counts)
+    def labels_of(
+        self, guess: tuple[Any, ...], gold: tuple[Any, ...]
+    ) -> tuple[list[str], list[str], list[str]]:
+        guessed, true = set(self.spans_of(guess)), set(self.spans_of(gold))
+        correct, ours, theirs = ([span.label for span in spans] for spans in (guessed & true, guessed, true))
+        return correct, ours, theirs
+
+    def counts_of(self, guess: tuple[Any, ...], gold: tuple[Any, ...], sentence: Sentence) -> Sequence[int]:
+        return [len(labels) for labels in self.labels_of(guess, gold)]
 
     def compute(self) -> dict[str, float]:
-        correct, predicted, gold = int(self.correct), int(self.predicted), int(self.gold)
-        scores = precision_recall_f1(correct, predicted, gold)
-        return scores | {f"f1/{label}": of_label["f1"] for label, of_label in self.by_label().items()}
-
-    def sentence_counts(
-        self, predicted: Sequence[tuple[Any, ...]], gold: Sequence[Sentence]
-    ) -> Int[np.ndarray, "sentence count"]:
-        counts = np.zeros((len(gold), 3), dtype=np.int64)
-        for number, spans, of_gold in annotated_sentences(self.layer, predicted, gold):
-            guessed, true = set(self.spans_of(spans)), set(self.spans_of(of_gold))
-            counts[number] = len(guessed & true), len(guessed), len(true)
-        return counts
-
-    def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
-        return f1(counts)
+        of_labels = {f"f1/{label}": scores["f1"] for label, scores in self.by_label().items()}
+        return precision_recall_f1(*self.counts.tolist()) | of_labels
 
 
-class ArgumentScores(TaskMetric):
+class ArgumentScores(SummedCounts):
     """Precision, recall and F1 over (predicate, start, end, role), without V and with C- joined.
 
     An argument of a predicate that the gold lacks counts as wrong; srl-eval.pl counts it so only if its
@@ -378,19 +350,18 @@ class ArgumentScores(TaskMetric):
     the gold data.
     """
 
-    counts: Tensor
+    columns = 6
+    """Of arguments, then of predicates: correct, predicted, gold."""
     given: Tensor
     sense_counts: Tensor
 
-    def __init__(self, layer: str = "frames", senses: bool = False) -> None:
-        super().__init__()
-        self.layer = layer
+    def __init__(self, layer: str, senses: bool = False) -> None:
+        super().__init__(layer)
         self.senses = senses
         # Senses end to end: correct, predicted, gold; given the predicates: correct, gold.
         self.add_state("sense_counts", torch.zeros(5, dtype=torch.long), dist_reduce_fx="sum")
-        # Rows: end to end, predicates, predicates given; columns: correct, predicted, gold.
-        self.add_state("counts", torch.zeros(3, 3, dtype=torch.long), dist_reduce_fx="sum")
-        self.add_state("given", torch.tensor(0), dist_reduce_fx="sum")
+        # Of arguments, given the predicates: correct, predicted, gold; then the updates that had these.
+        self.add_state("given", torch.zeros(4, dtype=torch.long), dist_reduce_fx="sum")
 
     def update(
         self,
@@ -398,43 +369,39 @@ class ArgumentScores(TaskMetric):
         gold: Sequence[Sentence],
         given: Sequence[tuple[Frame, ...]] | None = None,
     ) -> None:
-        counts = np.zeros((3, 3), dtype=np.int64)
-        counts[:2] = self.sentence_counts(predicted, gold).sum(0).reshape(2, 3)
+        super().update(predicted, gold)
+        of_given, of_senses = np.zeros(4, dtype=np.int64), np.zeros(5, dtype=np.int64)
+        of_given[3] = given is not None
         for index, guess, frames in annotated_sentences(self.layer, predicted, gold):
             if given is not None:
-                counts[2] += _overlap(_by_predicate(given[index]), _by_predicate(frames))
+                of_given[:3] += _overlap(_by_predicate(given[index]), _by_predicate(frames))
             if self.senses:
-                end_to_end = _sense_counts(guess, frames)
-                of_given = (0, 0, 0) if given is None else _sense_counts(given[index], frames)
-                found = torch.tensor([*end_to_end, of_given[0], of_given[2]])
-                self.sense_counts += found.to(self.sense_counts.device)
-        self.counts += torch.from_numpy(counts).to(self.counts.device)
-        self.given += given is not None
+                of_senses[:3] += _sense_counts(guess, frames)
+                if given is not None:
+                    of_senses[3:] += _sense_counts(given[index], frames)[::2]
+        self.given += torch.from_numpy(of_given).to(self.given.device)
+        self.sense_counts += torch.from_numpy(of_senses).to(self.given.device)
 
     def compute(self) -> dict[str, float]:
-        end_to_end, predicates, given = (precision_recall_f1(*row) for row in self.counts.tolist())
-        scores = end_to_end | {"predicate_f1": predicates["f1"]}
-        if self.given:
-            scores |= {f"given_{name}": value for name, value in given.items()}
+        arguments, predicates = self.counts.view(2, 3).tolist()
+        *given, updates = self.given.tolist()
+        scores = precision_recall_f1(*arguments)
+        scores["predicate_f1"] = precision_recall_f1(*predicates)["f1"]
+        if updates:
+            scores |= {f"given_{name}": value for name, value in precision_recall_f1(*given).items()}
         if self.senses:
-            senses = self.sense_counts.tolist()
-            items = [sum(pair) for pair in zip(self.counts[0].tolist(), senses[:3], strict=True)]
+            *senses, correct, gold = self.sense_counts.tolist()
+            items = [sum(pair) for pair in zip(arguments, senses, strict=True)]
             scores["sense/f1"] = precision_recall_f1(*items)["f1"]
-            if self.given:
-                scores["sense/accuracy"] = 100 * senses[3] / max(senses[4], 1)
+            if updates:
+                scores["sense/accuracy"] = 100 * correct / max(gold, 1)
         return scores
 
-    def sentence_counts(
-        self, predicted: Sequence[tuple[Frame, ...]], gold: Sequence[Sentence]
-    ) -> Int[np.ndarray, "sentence count"]:
-        counts = np.zeros((len(gold), 6), dtype=np.int64)
-        for number, frames, of_gold in annotated_sentences(self.layer, predicted, gold):
-            guess, true = _by_predicate(frames), _by_predicate(of_gold)
-            counts[number] = *_overlap(guess, true), len(guess.keys() & true.keys()), len(guess), len(true)
-        return counts
-
-    def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
-        return f1(counts)
+    def counts_of(
+        self, guess: tuple[Frame, ...], gold: tuple[Frame, ...], sentence: Sentence
+    ) -> Sequence[int]:
+        ours, true = _by_predicate(guess), _by_predicate(gold)
+        return *_overlap(ours, true), len(ours.keys() & true.keys()), len(ours), len(true)
 
 
 _Arguments = dict[int, set[tuple[str, tuple[tuple[int, int], ...]]]]
@@ -499,31 +466,135 @@ class BracketScores(SummedCounts):
 
     columns = 7
 
-    def __init__(self, layer: str = "tree") -> None:
-        super().__init__(layer)
-
     def compute(self) -> dict[str, float]:
-        correct, predicted, gold, bare, *whole, sentences = self.counts.tolist()
+        correct, predicted, gold, bare, *whole = self.counts.tolist()
         scores = precision_recall_f1(correct, predicted, gold)
         scores["uf1"] = precision_recall_f1(bare, predicted, gold)["f1"]
-        return scores | dict(zip(("ucm", "lcm"), whole_sentences(whole, sentences), strict=True))
+        return scores | whole_sentences(*whole)
 
-    def sentence_counts(
-        self, predicted: Sequence[tuple[Span, ...]], gold: Sequence[Sentence]
-    ) -> Int[np.ndarray, "sentence count"]:
-        counts = np.zeros((len(gold), self.columns), dtype=np.int64)
-        for number, guess, tree in annotated_sentences(self.layer, predicted, gold):
-            scored = [leaf.label not in DELETED for leaf in tree.leaves()]
-            scored_before = list(accumulate(scored, initial=0))
-            if scored_before[-1] == 0:
-                continue  # EVALB skips sentences of nothing but deleted words
-            guessed = scored_brackets(guess, scored_before)
-            true = scored_brackets(constituents(tree), scored_before)
-            spans, true_spans = _without_labels(guessed), _without_labels(true)
-            whole = spans == true_spans, guessed == true, 1
-            correct = (guessed & true).total(), guessed.total(), true.total()
-            counts[number] = *correct, (spans & true_spans).total(), *whole
+    def counts_of(self, guess: tuple[Span, ...], gold: Tree, sentence: Sentence) -> Sequence[int]:
+        scored = [leaf.label not in DELETED for leaf in gold.leaves()]
+        scored_before = list(accumulate(scored, initial=0))
+        if scored_before[-1] == 0:
+            return (0,) * self.columns  # EVALB skips sentences of nothing but deleted words
+        guessed = scored_brackets(guess, scored_before)
+        true = scored_brackets(constituents(gold), scored_before)
+        spans, true_spans = _without_labels(guessed), _without_labels(true)
+        correct = (guessed & true).total(), guessed.total(), true.total()
+        return *correct, (spans & true_spans).total(), spans == true_spans, guessed == true, 1
+
+
+def _accuracy(confusion: Float[np.ndarray, "draw gold guess"]) -> Float[np.ndarray, " draw"]:
+    return np.trace(confusion, axis1=1, axis2=2) / np.maximum(confusion.sum((1, 2)), 1)
+
+
+def _f1(confusion: Float[np.ndarray, "draw gold guess"]) -> Float[np.ndarray, " draw"]:
+    """F1 of the last class."""
+    both = confusion[:, -1].sum(1) + confusion[:, :, -1].sum(1)
+    return 2 * confusion[:, -1, -1] / np.maximum(both, 1)
+
+
+def _matthews(confusion: Float[np.ndarray, "draw gold guess"]) -> Float[np.ndarray, " draw"]:
+    """Matthews correlation for any number of classes (Gorodkin 2004).
+
+    If gold or predictions have only one class, it is undefined and counts as 0, as in scikit-learn.
+    torchmetrics returns numbers above 0 for a model that always predicts the most frequent class.
+    """
+    size, right = confusion.sum((1, 2)), np.trace(confusion, axis1=1, axis2=2)
+    gold, guess = confusion.sum(2), confusion.sum(1)
+    of_gold, of_guess = size**2 - (gold**2).sum(1), size**2 - (guess**2).sum(1)
+    scale = np.sqrt(of_gold * of_guess)
+    covariance = right * size - (gold * guess).sum(1)
+    return np.divide(covariance, scale, out=np.zeros_like(scale), where=scale > 0)
+
+
+_SCORES: Mapping[str, Callable[[Float[np.ndarray, "draw gold guess"]], Float[np.ndarray, " draw"]]] = {
+    "accuracy": _accuracy,
+    "f1": _f1,
+    "matthews": _matthews,
+}
+"""Scores of many confusion matrices at once, as shares; undefined ones are 0."""
+
+
+class Classes(SummedCounts):
+    """Scores over a fixed inventory of classes, from their confusion matrix [gold, guess].
+
+    `layer` is the layer with the gold class, `main` the score that `score` gives.
+    """
+
+    def __init__(self, layer: str, inventory: Sequence[str], scores: Sequence[str], main: str) -> None:
+        self.columns = len(inventory) ** 2
+        super().__init__(layer)
+        self.names, self.main = tuple(scores), main
+        self.index = {name: index for index, name in enumerate(inventory)}
+
+    def compute(self) -> dict[str, float]:
+        confusion = self._confusions(self.counts[None].cpu().double().numpy())
+        return {name: 100 * float(_SCORES[name](confusion)[0]) for name in self.names}
+
+    def counts_of(self, guess: str, gold: str, sentence: Sentence) -> Sequence[int]:
+        counts = [0] * self.columns
+        counts[self.index[gold] * len(self.index) + self.index[guess]] = 1
         return counts
 
     def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
-        return f1(counts)
+        return 100 * _SCORES[self.main](self._confusions(counts))
+
+    def _confusions(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, "draw gold guess"]:
+        return counts.reshape(-1, len(self.index), len(self.index))
+
+
+class Correlation(TaskMetric):
+    """Pearson's and Spearman's correlation times 100; 0 if all gold or all predicted numbers are equal.
+
+    `layer` is the layer with the gold number.
+    """
+
+    predicted: list[Tensor]
+    gold: list[Tensor]
+
+    def __init__(self, layer: str) -> None:
+        super().__init__()
+        self.set_dtype(torch.float64)  # also the type of what a rank without sentences contributes
+        self.layer = layer
+        self.add_state("predicted", [], dist_reduce_fx="cat")
+        self.add_state("gold", [], dist_reduce_fx="cat")
+
+    def update(
+        self, predicted: Sequence[float], gold: Sequence[Sentence], given: Sequence[float] | None = None
+    ) -> None:
+        pairs = [(guess, true) for _, guess, true in annotated_sentences(self.layer, predicted, gold)]
+        both = torch.tensor(pairs, dtype=torch.float64, device=self.device).view(-1, 2)
+        self.predicted.append(both[:, 0])
+        self.gold.append(both[:, 1])
+
+    def compute(self) -> dict[str, float]:
+        # Lists, or one tensor each where several ranks have gathered them.
+        states = (self.predicted, self.gold)
+        predicted, gold = (dim_zero_cat(state) if len(state) else torch.zeros(0) for state in states)
+        if len(predicted) < 2 or (predicted == predicted[0]).all() or (gold == gold[0]).all():
+            return {"pearson": 0.0, "spearman": 0.0}
+        # Correlations ignore the scale, and torchmetrics warns of small variances: both have deviation 1.
+        predicted, gold = (numbers / numbers.std() for numbers in (predicted.double(), gold.double()))
+        return {
+            "pearson": 100 * float(pearson_corrcoef(predicted, gold)),
+            "spearman": 100 * float(spearman_corrcoef(predicted, gold)),
+        }
+
+    def sentence_counts(
+        self, predicted: Sequence[float], gold: Sequence[Sentence]
+    ) -> Float[np.ndarray, "sentence count"]:
+        counts = np.zeros((len(gold), 6))
+        for number, guess, true in annotated_sentences(self.layer, predicted, gold):
+            counts[number] = 1, guess, true, guess * guess, true * true, guess * true
+        return counts
+
+    def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
+        """Pearson's correlation from the sums of both numbers, their squares and their product."""
+        size = np.maximum(counts[:, 0], 1)
+        of_guess, of_gold, guesses, golds, products = (counts[:, 1:] / size[:, None]).T
+        scale = np.sqrt(np.maximum(guesses - of_guess**2, 0) * np.maximum(golds - of_gold**2, 0))
+        covariance = products - of_guess * of_gold
+        # Rounding leaves a tiny variance where all numbers are equal: it counts as 0.
+        defined = scale > 1e-12 * np.sqrt(guesses * golds)
+        return 100 * np.divide(covariance, scale, out=np.zeros_like(scale), where=defined)

@@ -6,7 +6,7 @@ A new task on sentences is such a class, too, listed in `OF_SENTENCES` of `tasks
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class SentenceTask(Task):
     """One label for a sentence or for a pair; its layer has the task's name."""
 
-    in_rounded_shapes: ClassVar[bool] = True
-    loss_unit: ClassVar[Literal["word", "sentence"]] = "sentence"
+    in_rounded_shapes = True
+    loss_unit = "sentence"
     sentences: ClassVar[tuple[int, ...]] = (1, 2)
 
     pooling: Literal["mean", "first", "attention"] = "mean"
@@ -54,11 +54,11 @@ class SentenceTask(Task):
 class Classify(SentenceTask):
     """One class for a sentence or a pair, from a user's own files."""
 
-    kind: ClassVar[str] = "class"
-    annotation: ClassVar[str] = "a text"
-    name: ClassVar[str] = "classify"
+    kind = "class"
+    annotation = "a text"
+    name = "classify"
     layers: ClassVar[tuple[str, ...]] = ("classify",)
-    score: ClassVar[str] = "accuracy"
+    score = "accuracy"
     scores: ClassVar[tuple[str, ...]] = ("accuracy", "macro_f1")
     inventory: ClassVar[tuple[str, ...]] = ()
     """All classes, the positive one last; empty: those of the training sentences."""
@@ -67,14 +67,9 @@ class Classify(SentenceTask):
         return Labels(self.inventory or sorted({self._value(s) for s in sentences if self.annotated(s)}))
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
-        from mtl.tasks.decoders.classifier import label_targets
+        from mtl.tasks.decoders.classifier import sentence_target
 
-        return label_targets([self._value(sentence)], labels)
-
-    def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from mtl.tasks.decoders.classifier import collate_sentences
-
-        return collate_sentences(targets)
+        return sentence_target(labels.index(self._value(sentence)))
 
     def new_decoder(self, hidden: int, labels: Labels) -> Decoder:
         from mtl.tasks.decoders.classifier import SentenceClassifier
@@ -82,8 +77,7 @@ class Classify(SentenceTask):
         return SentenceClassifier(hidden, labels, self.dropout, self.pooling)
 
     def metric(self) -> TaskMetric:
-        from mtl.tasks.metrics import ClassScores
-        from mtl.tasks.sentence_scores import Classes
+        from mtl.tasks.metrics import Classes, ClassScores
 
         if not self.inventory:
             return ClassScores(self.layer)
@@ -124,11 +118,11 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 class Regress(SentenceTask):
     """One number for a sentence or a pair, from a user's own files."""
 
-    kind: ClassVar[str] = "number"
-    annotation: ClassVar[str] = "a number"
-    name: ClassVar[str] = "regress"
+    kind = "number"
+    annotation = "a number"
+    name = "regress"
     layers: ClassVar[tuple[str, ...]] = ("regress",)
-    score: ClassVar[str] = "pearson"
+    score = "pearson"
     scores: ClassVar[tuple[str, ...]] = ("pearson", "spearman")
     scale: ClassVar[tuple[float, float] | None] = (-LARGEST, LARGEST)
     """The lowest and the highest gold number; predictions may lie outside."""
@@ -137,14 +131,9 @@ class Regress(SentenceTask):
         return Labels(())
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
-        from mtl.tasks.decoders.classifier import number_targets
+        from mtl.tasks.decoders.classifier import sentence_target
 
-        return number_targets(float(annotated_layer(sentence, self.layer)))
-
-    def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from mtl.tasks.decoders.classifier import collate_numbers
-
-        return collate_numbers(targets)
+        return sentence_target(float(annotated_layer(sentence, self.layer)))
 
     def new_decoder(self, hidden: int, labels: Labels) -> Decoder:
         from mtl.tasks.decoders.classifier import SentenceRegressor
@@ -152,7 +141,7 @@ class Regress(SentenceTask):
         return SentenceRegressor(hidden, self.dropout, self.pooling)
 
     def metric(self) -> TaskMetric:
-        from mtl.tasks.sentence_scores import Correlation
+        from mtl.tasks.metrics import Correlation
 
         return Correlation(self.layer)
 
@@ -179,68 +168,68 @@ def number_of(text: str) -> float | None:
 class Cola(Classify):
     """Whether a sentence is acceptable (CoLA; 1: it is)."""
 
-    name: ClassVar[str] = "cola"
-    layers: ClassVar[tuple[str, ...]] = ("cola",)
-    sentences: ClassVar[tuple[int, ...]] = (1,)
-    score: ClassVar[str] = "matthews"
-    scores: ClassVar[tuple[str, ...]] = ("matthews", "accuracy")
-    inventory: ClassVar[tuple[str, ...]] = ("0", "1")
+    name = "cola"
+    layers = ("cola",)
+    sentences = (1,)
+    score = "matthews"
+    scores = ("matthews", "accuracy")
+    inventory = ("0", "1")
 
 
 class Sst2(Classify):
     """Whether a sentence of a film review is positive (SST-2; 1: it is)."""
 
-    name: ClassVar[str] = "sst2"
-    layers: ClassVar[tuple[str, ...]] = ("sst2",)
-    sentences: ClassVar[tuple[int, ...]] = (1,)
-    scores: ClassVar[tuple[str, ...]] = ("accuracy",)
-    inventory: ClassVar[tuple[str, ...]] = ("0", "1")
+    name = "sst2"
+    layers = ("sst2",)
+    sentences = (1,)
+    scores = ("accuracy",)
+    inventory = ("0", "1")
 
 
 class Mrpc(Classify):
     """Whether two sentences say the same thing (MRPC; 1: they do)."""
 
-    name: ClassVar[str] = "mrpc"
-    layers: ClassVar[tuple[str, ...]] = ("mrpc",)
-    sentences: ClassVar[tuple[int, ...]] = (2,)
-    scores: ClassVar[tuple[str, ...]] = ("accuracy", "f1")
-    inventory: ClassVar[tuple[str, ...]] = ("0", "1")
+    name = "mrpc"
+    layers = ("mrpc",)
+    sentences = (2,)
+    scores = ("accuracy", "f1")
+    inventory = ("0", "1")
 
 
 class Rte(Classify):
     """Whether the first sentence entails the second (RTE)."""
 
-    name: ClassVar[str] = "rte"
-    layers: ClassVar[tuple[str, ...]] = ("rte",)
-    sentences: ClassVar[tuple[int, ...]] = (2,)
-    scores: ClassVar[tuple[str, ...]] = ("accuracy",)
-    inventory: ClassVar[tuple[str, ...]] = ("not_entailment", "entailment")
+    name = "rte"
+    layers = ("rte",)
+    sentences = (2,)
+    scores = ("accuracy",)
+    inventory = ("not_entailment", "entailment")
 
 
 class Qnli(Classify):
     """Whether a sentence contains the answer to a question (QNLI)."""
 
-    name: ClassVar[str] = "qnli"
-    layers: ClassVar[tuple[str, ...]] = ("qnli",)
-    sentences: ClassVar[tuple[int, ...]] = (2,)
-    scores: ClassVar[tuple[str, ...]] = ("accuracy",)
-    inventory: ClassVar[tuple[str, ...]] = ("not_entailment", "entailment")
+    name = "qnli"
+    layers = ("qnli",)
+    sentences = (2,)
+    scores = ("accuracy",)
+    inventory = ("not_entailment", "entailment")
 
 
 class Mnli(Classify):
     """Whether the first sentence entails the second, contradicts it, or neither (MNLI)."""
 
-    name: ClassVar[str] = "mnli"
-    layers: ClassVar[tuple[str, ...]] = ("mnli",)
-    sentences: ClassVar[tuple[int, ...]] = (2,)
-    scores: ClassVar[tuple[str, ...]] = ("accuracy",)
-    inventory: ClassVar[tuple[str, ...]] = ("contradiction", "neutral", "entailment")
+    name = "mnli"
+    layers = ("mnli",)
+    sentences = (2,)
+    scores = ("accuracy",)
+    inventory = ("contradiction", "neutral", "entailment")
 
 
 class Stsb(Regress):
     """How similar two sentences are, from 0 to 5 (STS-B)."""
 
-    name: ClassVar[str] = "stsb"
-    layers: ClassVar[tuple[str, ...]] = ("stsb",)
-    sentences: ClassVar[tuple[int, ...]] = (2,)
-    scale: ClassVar[tuple[float, float] | None] = (0, 5)
+    name = "stsb"
+    layers = ("stsb",)
+    sentences = (2,)
+    scale = (0, 5)

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 class Tags(Task):
     """A label per word."""
 
-    kind: ClassVar[str] = "tags"
-    annotation: ClassVar[str] = "a label per word"
+    kind = "tags"
+    annotation = "a label per word"
     layers: ClassVar[tuple[str, ...]] = ("tags",)
-    item: ClassVar[str] = "tag"
-    label_column: ClassVar[str] = "tag"
-    of_features: ClassVar[bool] = True
-    in_rounded_shapes: ClassVar[bool] = True
-    score: ClassVar[str] = "accuracy"
+    item = "tag"
+    label_column = "tag"
+    of_features = True
+    in_rounded_shapes = True
+    score = "accuracy"
     scores: ClassVar[tuple[str, ...]] = ("accuracy",)
 
     dropout: Dropout = field(default=0.33, kw_only=True)
@@ -54,9 +54,8 @@ class Tags(Task):
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         return {"tags": len(sentence)}
 
-    def labels_of(self, value: Any) -> Iterable[str]:
-        labels: tuple[str, ...] = value
-        return labels
+    def labels_of(self, value: tuple[str, ...]) -> Iterable[str]:
+        return value
 
     def same_answer(self, sentence: Sentence, label: str) -> Any:
         """The label at every word."""
@@ -71,18 +70,10 @@ class Tags(Task):
         """`_`, which is a label only among features."""
         return None if bundles_of(self.layer) == FEATS else "_"
 
-    def labels(self, sentences: Iterable[Sentence]) -> Labels:
-        return Labels(sorted({tag for sentence in sentences for tag in sentence.layer(self.layer) or ()}))
-
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
         from mtl.tasks.decoders.classifier import label_targets
 
         return label_targets(annotated_layer(sentence, self.layer), labels)
-
-    def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from mtl.tasks.decoders.classifier import collate_words
-
-        return collate_words(targets, width)
 
     def new_decoder(self, hidden: int, labels: Labels) -> Decoder:
         from mtl.tasks.decoders.classifier import WordClassifier
@@ -112,8 +103,8 @@ class OwnTags(Tags):
 class SpanTags(OwnTags):
     """Spans, written as a BIO or IOBES tag per word."""
 
-    score: ClassVar[str] = "f1"
-    scores: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "f1/")
+    score = "f1"
+    scores = ("precision", "recall", "f1", "f1/")
 
     def same_answer(self, sentence: Sentence, label: str) -> Any:
         """None: a tag at every word makes no spans to compare with."""
@@ -125,17 +116,12 @@ class SpanTags(OwnTags):
         return None if odd is None else f"'{odd}' is no tag of BIO or IOBES: use O, or B-, I-, E- or S-LABEL"
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
-        from mtl.tasks.decoders.bio import spelt_tags
+        from mtl.tasks.decoders.spans import spelt_tags
 
         return spelt_tags(sentence, self.layer, labels)
 
-    def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from mtl.tasks.decoders.bio import collate_tags
-
-        return collate_tags(targets, width)
-
     def new_decoder(self, hidden: int, labels: Labels) -> Decoder:
-        from mtl.tasks.decoders.bio import BioTags
+        from mtl.tasks.decoders.spans import BioTags
 
         return BioTags(hidden, labels, self.dropout)
 
@@ -149,8 +135,8 @@ class SpanTags(OwnTags):
 class Pos(Tags):
     """Part-of-speech tagging."""
 
-    name: ClassVar[str] = "pos"
-    layers: ClassVar[tuple[str, ...]] = ("tags", "upos")
+    name = "pos"
+    layers = ("tags", "upos")
 
     inventory: Literal["tags", "upos"] = "tags"
     """The tags to learn: the treebank's own (`tags`, XPOS) or the universal tags (`upos`)."""
@@ -165,17 +151,17 @@ class Pos(Tags):
 class Ner(Task):
     """Named-entity recognition."""
 
-    kind: ClassVar[str] = "spans"
-    annotation: ClassVar[str] = "labelled spans"
-    name: ClassVar[str] = "ner"
-    layers: ClassVar[tuple[str, ...]] = ("entities",)
-    layer: ClassVar[str] = "entities"
-    item: ClassVar[str] = "entity"
-    finds: ClassVar[bool] = True
-    label_column: ClassVar[str] = "entity"
-    in_rounded_shapes: ClassVar[bool] = True
-    score: ClassVar[str] = "f1"
-    scores: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "f1/")
+    kind = "spans"
+    annotation = "labelled spans"
+    name = "ner"
+    layers = ("entities",)
+    layer = "entities"
+    item = "entity"
+    finds = True
+    label_column = "entity"
+    in_rounded_shapes = True
+    score = "f1"
+    scores = ("precision", "recall", "f1", "f1/")
 
     decoder: Literal["spans", "bio"] = "spans"
     """Score all spans (`spans`), or a BIO tag for each word, with a CRF over the sentence's tags (`bio`)."""
@@ -199,25 +185,13 @@ class Ner(Task):
     def labels_of(self, value: Any) -> Iterable[str]:
         return (label for _, _, label in value)
 
-    def labels(self, sentences: Iterable[Sentence]) -> Labels:
-        annotated = (sentence.layer(self.layer) or () for sentence in sentences)
-        return Labels(sorted({span.label for entities in annotated for span in entities}))
-
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
-        from mtl.tasks.decoders.bio import span_tags
-        from mtl.tasks.decoders.ner import entity_targets
+        from mtl.tasks.decoders.spans import entity_targets, span_tags
 
         return (span_tags if self.decoder == "bio" else entity_targets)(sentence, self.layer, labels)
 
-    def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from mtl.tasks.decoders.bio import collate_tags
-        from mtl.tasks.decoders.ner import collate_entities
-
-        return (collate_tags if self.decoder == "bio" else collate_entities)(targets, width)
-
     def new_decoder(self, hidden: int, labels: Labels) -> Decoder:
-        from mtl.tasks.decoders.bio import BioSpans
-        from mtl.tasks.decoders.ner import NerDecoder
+        from mtl.tasks.decoders.spans import BioSpans, NerDecoder
 
         if self.decoder == "bio":
             return BioSpans(hidden, labels, self.dropout)
@@ -237,17 +211,17 @@ class Ner(Task):
 class Dep(Task):
     """Dependency parsing."""
 
-    kind: ClassVar[str] = "tree"
-    annotation: ClassVar[str] = "a dependency tree"
-    name: ClassVar[str] = "dep"
-    layers: ClassVar[tuple[str, ...]] = ("arcs",)
-    layer: ClassVar[str] = "arcs"
-    item: ClassVar[str] = "arc"
-    no_label: ClassVar[str | None] = "_"
-    in_rounded_shapes: ClassVar[bool] = True
-    score: ClassVar[str] = "las"
-    scores: ClassVar[tuple[str, ...]] = ("uas", "las", "las_subtypes", "ucm", "lcm")
-    scored_by: ClassVar[tuple[str, ...]] = ("punct",)
+    kind = "tree"
+    annotation = "a dependency tree"
+    name = "dep"
+    layers = ("arcs",)
+    layer = "arcs"
+    item = "arc"
+    no_label = "_"
+    in_rounded_shapes = True
+    score = "las"
+    scores = ("uas", "las", "las_subtypes", "ucm", "lcm")
+    scored_by = ("punct",)
 
     decoder: Literal["biaffine", "crf", "crf2o", "vi"] = "biaffine"
     """What a head depends on: on its word alone (`biaffine`), on the tree, by a CRF over trees (`crf`), also
@@ -279,35 +253,21 @@ class Dep(Task):
         heads = zip(value.heads, value.relations, strict=True)
         return (relation for head, relation in heads if head is not None)
 
-    def labels(self, sentences: Iterable[Sentence]) -> Labels:
-        trees = filter(None, (sentence.layer(self.layer) for sentence in sentences))
-        return Labels(sorted({name for arcs in trees for name in self.labels_of(arcs)}))
-
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
         from mtl.tasks.decoders.dep import arc_targets
 
         return arc_targets(sentence, self.layer, labels, projective=self._learns_projective_trees)
 
-    def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from mtl.tasks.decoders.dep import collate_arcs
-
-        return collate_arcs(targets, width)
-
     def new_decoder(self, hidden: int, labels: Labels) -> Decoder:
         from mtl.tasks.decoders.dep import DepDecoder
         from mtl.tasks.decoders.tree_crf import TreeCrf, VariationalTrees
 
-        sizes = (hidden, labels, self.arc_dim, self.relation_dim, self.dropout)
-        root, projective = self.tie_root, self.projective
-        if self.decoder == "biaffine":
-            return DepDecoder(*sizes, projective=projective, tie_root=root)
-        if self.decoder == "vi":
-            return VariationalTrees(
-                *sizes, projective=projective, tie_root=root, sibling_dim=self.sibling_dim
-            )
-        if self.decoder == "crf":
-            return TreeCrf(*sizes, projective=projective, tie_root=root)
-        return TreeCrf(*sizes, projective=True, tie_root=root, sibling_dim=self.sibling_dim)
+        decoders = {"biaffine": DepDecoder, "crf": TreeCrf, "crf2o": TreeCrf, "vi": VariationalTrees}
+        return decoders[self.decoder](
+            hidden, labels, self.arc_dim, self.relation_dim, self.dropout, tie_root=self.tie_root,
+            projective=self.projective or self.decoder == "crf2o",
+            sibling_dim=self.sibling_dim if self.decoder in ("crf2o", "vi") else None,
+        )  # fmt: skip
 
     @property
     def _learns_projective_trees(self) -> bool:
@@ -328,15 +288,16 @@ class Dep(Task):
 class Graphs(Task):
     """Graphs on words."""
 
-    kind: ClassVar[str] = "graph"
-    annotation: ClassVar[str] = "a graph"
-    layers: ClassVar[tuple[str, ...]] = ("deps",)
-    item: ClassVar[str] = "arc"
-    finds: ClassVar[bool] = True
-    no_label: ClassVar[str | None] = "_"
-    in_rounded_shapes: ClassVar[bool] = True
-    score: ClassVar[str] = "f1"
-    scores: ClassVar[tuple[str, ...]] = (
+    kind = "graph"
+    annotation = "a graph"
+    layers = ("deps",)
+    layer = "deps"
+    item = "arc"
+    finds = True
+    no_label = "_"
+    in_rounded_shapes = True
+    score = "f1"
+    scores = (
         "precision", "recall", "f1", "unlabelled_precision", "unlabelled_recall", "unlabelled_f1",
     )  # fmt: skip
 
@@ -356,11 +317,6 @@ class Graphs(Task):
     connected: bool = False
     """Whether all words are reached from the root, as in UD, where arcs from the root are labelled `root`."""
 
-    @property
-    def layer(self) -> str:
-        """Enhanced dependencies."""
-        return "deps"
-
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         graph = sentence.layer(self.layer)
         return {"arcs": 0 if graph is None else len(graph.arcs)}
@@ -368,30 +324,18 @@ class Graphs(Task):
     def labels_of(self, value: Any) -> Iterable[str]:
         return (arc.label for arc in value.arcs)
 
-    def labels(self, sentences: Iterable[Sentence]) -> Labels:
-        graphs = filter(None, (sentence.layer(self.layer) for sentence in sentences))
-        return Labels(sorted({arc.label for graph in graphs for arc in graph.arcs}))
-
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
         from mtl.tasks.decoders.graph import graph_targets
 
         return graph_targets(representable_arcs(annotated_layer(sentence, self.layer)), labels)
 
-    def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from mtl.tasks.decoders.graph import collate_graphs
-
-        return collate_graphs(targets)
-
     def new_decoder(self, hidden: int, labels: Labels) -> Decoder:
         from mtl.tasks.decoders.graph import GraphDecoder
-        from mtl.tasks.decoders.tree_crf import VariationalGraphs
 
-        settings = (
+        return GraphDecoder(
             hidden, labels, self.arc_dim, self.label_dim, self.dropout, self.interpolation, self.connected,
+            self.pair_dim if self.decoder == "vi" else None,
         )  # fmt: skip
-        return (
-            VariationalGraphs(*settings, self.pair_dim) if self.decoder == "vi" else GraphDecoder(*settings)
-        )
 
     def metric(self) -> TaskMetric:
         from mtl.tasks.metrics import GraphScores
@@ -419,16 +363,16 @@ def representable_arcs(graph: Graph) -> list[Arc]:
 class Con(Task):
     """Constituency parsing; an annotation is a sentence's constituents in pre-order, without the root."""
 
-    kind: ClassVar[str] = "constituents"
-    annotation: ClassVar[str] = "a tree of constituents"
-    name: ClassVar[str] = "con"
-    layers: ClassVar[tuple[str, ...]] = ("tree", "tags")  # predicted trees take their tags from there
-    layer: ClassVar[str] = "tree"
-    item: ClassVar[str] = "constituent"
-    finds: ClassVar[bool] = True
-    in_rounded_shapes: ClassVar[bool] = True
-    score: ClassVar[str] = "f1"
-    scores: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "uf1", "ucm", "lcm")
+    kind = "constituents"
+    annotation = "a tree of constituents"
+    name = "con"
+    layers = ("tree", "tags")  # predicted trees take their tags from there
+    layer = "tree"
+    item = "constituent"
+    finds = True
+    in_rounded_shapes = True
+    score = "f1"
+    scores = ("precision", "recall", "f1", "uf1", "ucm", "lcm")
 
     span_dim: Size = 128
     """Size of the vectors that brackets are scored from."""
@@ -459,11 +403,6 @@ class Con(Task):
 
         return bracket_targets(sentence, self.layer, labels)
 
-    def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from mtl.tasks.decoders.con import collate_brackets
-
-        return collate_brackets(targets, width)
-
     def new_decoder(self, hidden: int, labels: Labels) -> Decoder:
         from mtl.tasks.decoders.con import ConDecoder
 
@@ -483,16 +422,16 @@ class Con(Task):
 class Srl(Task):
     """Semantic role labelling."""
 
-    kind: ClassVar[str] = "frames"
-    annotation: ClassVar[str] = "predicates with arguments"
-    name: ClassVar[str] = "srl"
-    layers: ClassVar[tuple[str, ...]] = ("frames",)
-    layer: ClassVar[str] = "frames"
-    item: ClassVar[str] = "frame"
-    finds: ClassVar[bool] = True
-    in_rounded_shapes: ClassVar[bool] = True
-    score: ClassVar[str] = "f1"
-    scores: ClassVar[tuple[str, ...]] = (
+    kind = "frames"
+    annotation = "predicates with arguments"
+    name = "srl"
+    layers = ("frames",)
+    layer = "frames"
+    item = "frame"
+    finds = True
+    in_rounded_shapes = True
+    score = "f1"
+    scores = (
         "precision", "recall", "f1", "predicate_f1", "given_precision", "given_recall", "given_f1",
         "sense/",
     )  # fmt: skip
@@ -545,10 +484,9 @@ class Srl(Task):
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
         from mtl.tasks.decoders.srl import collate_frames
-        from mtl.tasks.decoders.srl_spans import collate_ranked
 
         if self.decoder == "spans":
-            return collate_ranked(targets)
+            return super().collate(targets, width)
         return collate_frames(targets, width, self.reach)
 
     def new_decoder(self, hidden: int, labels: Labels) -> Decoder:
@@ -584,14 +522,14 @@ class Drawn(Task):
     100.
     """
 
-    kind: ClassVar[str] = "drawn"
-    layers: ClassVar[tuple[str, ...]] = ()
-    layer: ClassVar[str] = "words"
-    drawn: ClassVar[bool] = True
-    in_rounded_shapes: ClassVar[bool] = True
-    score: ClassVar[str] = "accuracy"
-    scores: ClassVar[tuple[str, ...]] = ("accuracy",)
-    scored_by: ClassVar[tuple[str, ...]] = ("classes", "draw")
+    kind = "drawn"
+    layers = ()
+    layer = "words"
+    drawn = True
+    in_rounded_shapes = True
+    score = "accuracy"
+    scores = ("accuracy",)
+    scored_by = ("classes", "draw")
 
     classes: Annotated[int, Range(2, 65_536)] = 40
     """Number of labels; English treebanks have some 45 to 50 tags."""
@@ -615,11 +553,6 @@ class Drawn(Task):
         from mtl.tasks.decoders.classifier import label_targets
 
         return label_targets(map(self.label, sentence.words), labels)
-
-    def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from mtl.tasks.decoders.classifier import collate_words
-
-        return collate_words(targets, width)
 
     def new_decoder(self, hidden: int, labels: Labels) -> Decoder:
         from mtl.tasks.decoders.classifier import WordClassifier

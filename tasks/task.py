@@ -57,7 +57,10 @@ def annotated_layer(sentence: Sentence, layer: str) -> Any:
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """Hyperparameters of one task (subclasses are frozen dataclasses of plain values)."""
+    """Hyperparameters of one task (subclasses are frozen dataclasses of plain values).
+
+    In a subclass, what has a type is a setting; class attributes have none, unless it is a `ClassVar`.
+    """
 
     kind: ClassVar[str] = ""
     """What a configuration calls tasks of this sort, which share decoder, loss and metric; empty: a sort of
@@ -177,9 +180,9 @@ class Task(ABC):
         """The label that stands for "no label" in most formats, if the task does not learn it."""
         return None
 
-    @abstractmethod
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
         """The label inventory of the annotated sentences, in a fixed (sorted) order."""
+        return Labels(sorted({label for sentence in sentences for label in self.labels_in(sentence)}))
 
     @abstractmethod
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
@@ -188,9 +191,9 @@ class Task(ABC):
         Raises `ValueError` if the sentence is not annotated, or its annotation does not fit its words.
         """
 
-    @abstractmethod
     def collate(self, targets: Sequence[Any], width: int) -> Any:
-        """A batch's targets as a named tuple of tensors, padded to `width` words."""
+        """A batch's targets as a named tuple of tensors, padded to `width` words; their type makes it."""
+        return type(targets[0]).collate(targets, width)
 
     @abstractmethod
     def new_decoder(self, hidden: int, labels: Labels) -> Decoder:

@@ -39,7 +39,7 @@ from mtl.models.passes import in_evaluation_mode
 from mtl.probes.measures.groups import BY_NAME
 from mtl.probes.statistics.compared_runs import DRAWS, ScoreLosses, Units, score_losses, units_of
 from mtl.probes.tables import heads_table
-from mtl.tasks.decoders.steps import copied, in_step, steps_of
+from mtl.tasks.decoders.decoder import copied, in_step, steps_of
 from mtl.tasks.sentence import Sentence
 
 Kind = Literal["head", "all_but_one", "layer"]

@@ -25,8 +25,7 @@ from mtl.heads.gates import TaskScale
 from mtl.heads.given_models import require_weights
 from mtl.models.batches import MAX_WORDS, Batch, buckets, examples, unlabelled
 from mtl.models.passes import computing_threads, in_evaluation_mode, without_nan
-from mtl.tasks.decoders.decoder import Decoder, Item
-from mtl.tasks.decoders.steps import Steps, in_step, steps_of
+from mtl.tasks.decoders.decoder import Decoder, Item, Steps, in_step, steps_of
 from mtl.tasks.in_words import counted, first_line
 from mtl.tasks.rules import UNKEPT, Match, TaskRules, rules_from
 from mtl.tasks.sentence import MadeUpId, Sentence

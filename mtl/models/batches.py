@@ -26,8 +26,8 @@ from torch import Tensor
 from mtl.config.schema import BatchConfig
 from mtl.errors import InputError
 from mtl.models.subwords import Tokens, moved_at_once
-from mtl.tasks.captured import round_up
 from mtl.tasks.in_words import counted
+from mtl.tasks.recursions import round_up
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 

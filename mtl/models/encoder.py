@@ -25,9 +25,9 @@ from mtl.models.pass_graphs import graphs_for
 from mtl.models.pretrained import AttentionKind, Dtype
 from mtl.models.subwords import Subwords, SubwordTokenizer
 from mtl.models.tapped import SharedEncoder, WordReader
-from mtl.tasks.captured import round_up
 from mtl.tasks.decoders.decoder import at_least_float32
 from mtl.tasks.in_words import counted
+from mtl.tasks.recursions import round_up
 from mtl.tasks.task import Task
 
 Pooling = Literal["mean", "first", "last"]

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from mtl.heads.blocks import in_a_block
-from mtl.tasks.captured import one_by_one, set_inside
 from mtl.tasks.in_words import counted, first_line
+from mtl.tasks.recursions import one_by_one, set_inside
 
 Inputs = Sequence[Tensor | None]
 """What a pass reads besides weights."""

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from mtl.errors import InputError
 from mtl.heads.arguments import whole_number
 from mtl.heads.blocks import OnModule, WithBlock, own_parameters
-from mtl.tasks.decoders.steps import Steps
+from mtl.tasks.decoders.decoder import Steps
 
 _MOST_THREADS = 1024
 

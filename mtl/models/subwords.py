@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from mtl.errors import InputError
-from mtl.tasks.decoders.steps import copied
+from mtl.tasks.decoders.decoder import copied
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 

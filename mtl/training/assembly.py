@@ -48,8 +48,8 @@ from mtl.models.pretrained import AttentionKind
 from mtl.models.subwords import SubwordTokenizer
 from mtl.models.tapped import SharedEncoder
 from mtl.runs.folder.run import Run, mapping_in_file
-from mtl.tasks.captured import RecursionGraphs
 from mtl.tasks.in_words import as_text, counted, first_line
+from mtl.tasks.recursions import RecursionGraphs
 from mtl.tasks.task import Task
 from mtl.training.balancers import LossScale, balancer_for
 from mtl.training.checkpoint import DirectCheckpointIO, Resumption

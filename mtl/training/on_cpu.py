@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from mtl.tasks.compiled import compiled
+from mtl.tasks.recursions import compiled
 
 
 class EmbeddingRows:

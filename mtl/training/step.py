@@ -26,8 +26,8 @@ from mtl.models.opened import narrow_parts
 from mtl.models.pass_graphs import PassGraphs
 from mtl.models.passes import not_finite, rounded_weights
 from mtl.runs.folder.run import Run
-from mtl.tasks.captured import RecursionGraphs
 from mtl.tasks.in_words import counted
+from mtl.tasks.recursions import RecursionGraphs
 from mtl.training.balancers import (
     Balancer,
     KeptGradients,

@@ -17,8 +17,8 @@ from mtl.probes.measures.attention import hit_shares, hits_by_label
 from mtl.probes.measures.corpus import Items, Placed, ProbeSettings
 from mtl.probes.measures.probe import FittedProbe, HeadRecords, Probe, added_counts
 from mtl.probes.tables import heads_table as table
-from mtl.tasks.compiled import compiled
 from mtl.tasks.in_words import counted
+from mtl.tasks.recursions import compiled
 
 
 class ClusteringProbe(FittedProbe):

@@ -14,51 +14,69 @@ from torch.nn import functional
 from mtl.tasks.decoders.decoder import (
     Decoder,
     Item,
+    Mask,
+    Steps,
     StructureScore,
+    Words,
     at_least_float32,
     at_most,
     count_values,
+    in_steps,
     k_best,
+    label_items,
+    label_losses,
     padded,
     score_of_labels,
 )
-from mtl.tasks.decoders.steps import Steps, in_steps
 from mtl.tasks.lemmas import RANKED, RankedScripts, shortest_form, split_lemma_labels
 from mtl.tasks.rules import Match, RuleKind
-from mtl.tasks.task import UNKNOWN, Labels
-
-
-class LabelTargets(NamedTuple):
-    """Indices of labels, one per word or one for the sentence; `UNKNOWN` if training never saw the label."""
-
-    labels: Int[np.ndarray, " label"]
+from mtl.tasks.task import Labels
 
 
 class WordLabels(NamedTuple):
-    """`LabelTargets` of a batch, `UNKNOWN` at padding."""
+    """Indices of labels of a batch; `UNKNOWN` at padding."""
 
     labels: Int[Tensor, "batch word"]
 
 
-class SentenceLabels(NamedTuple):
-    """`LabelTargets` of a batch whose sentences have one label each."""
+class LabelTargets(NamedTuple):
+    """Indices of the words' labels; `UNKNOWN` if training never saw the label."""
 
-    labels: Int[Tensor, " batch"]
+    labels: Int[np.ndarray, " word"]
+
+    @staticmethod
+    def collate(targets: Sequence[LabelTargets], width: int) -> WordLabels:
+        return WordLabels(padded([target.labels for target in targets], width))
 
 
 def label_targets(names: Iterable[str], labels: Labels) -> LabelTargets:
-    """The indices of the words' labels, or of the sentence's only one."""
+    """The indices of the words' labels."""
     return LabelTargets(np.array([labels.index(name) for name in names], dtype=np.int64))
 
 
-def collate_words(targets: Sequence[LabelTargets], width: int) -> WordLabels:
-    """The words' labels of a batch, padded to `width` words."""
-    return WordLabels(padded([target.labels for target in targets], width))
+class SentenceBatch(NamedTuple):
+    """What a batch of sentences is labelled with: indices of labels, or numbers."""
+
+    values: Int[Tensor, " batch"] | Float[Tensor, " batch"]
 
 
-def collate_sentences(targets: Sequence[LabelTargets]) -> SentenceLabels:
-    """The sentences' labels of a batch."""
-    return SentenceLabels(torch.from_numpy(np.concatenate([target.labels for target in targets])))
+class SentenceTarget(NamedTuple):
+    """The index of a sentence's label (`UNKNOWN` if training never saw it), or its number."""
+
+    value: Int[np.ndarray, " 1"] | Float[np.ndarray, " 1"]
+
+    @staticmethod
+    def collate(targets: Sequence[SentenceTarget], width: int) -> SentenceBatch:
+        return SentenceBatch(torch.from_numpy(np.concatenate([target.value for target in targets])))
+
+
+def sentence_target(value: int | float) -> SentenceTarget:
+    """The index of a label, or a number, as an array."""
+    return SentenceTarget(np.array([value], dtype=np.int64 if isinstance(value, int) else np.float32))
+
+
+LabelScores = Float[Tensor, "batch word label"]
+"""The score of every label at every word."""
 
 
 class LinearDecoder(Decoder):
@@ -85,35 +103,19 @@ class WordClassifier(LinearDecoder):
         super().__init__(hidden, len(labels), dropout)
         self.labels = labels
 
-    def forward(
-        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
-    ) -> Float[Tensor, "batch word label"]:
+    def forward(self, words: Words, mask: Mask) -> LabelScores:
         return self.scores(words)
 
-    def loss(
-        self,
-        scores: Float[Tensor, "batch word label"],
-        targets: WordLabels,
-        mask: Bool[Tensor, "batch word"],
-    ) -> Float[Tensor, " batch"]:
-        losses = functional.cross_entropy(
-            scores.flatten(0, 1), targets.labels.flatten(), ignore_index=UNKNOWN, reduction="none"
-        )
-        return losses.view(mask.shape).sum(1)
+    def loss(self, scores: LabelScores, targets: WordLabels, mask: Mask) -> Float[Tensor, " batch"]:
+        return label_losses(scores, targets.labels).sum(1)
 
     def structure_score(
-        self,
-        scores: Float[Tensor, "batch word label"],
-        targets: WordLabels,
-        mask: Bool[Tensor, "batch word"],
-        label: int | None = None,
+        self, scores: LabelScores, targets: WordLabels, mask: Mask, label: int | None = None
     ) -> StructureScore:
         return score_of_labels(scores, targets.labels, label)
 
     @in_steps
-    def decode(
-        self, scores: Float[Tensor, "batch word label"], mask: Bool[Tensor, "batch word"]
-    ) -> Steps[list[Any]]:
+    def decode(self, scores: LabelScores, mask: Mask) -> Steps[list[Any]]:
         """Per sentence the label of each word."""
         best, lengths = yield scores.argmax(2), mask.sum(1)
         names = self.labels.names
@@ -122,30 +124,17 @@ class WordClassifier(LinearDecoder):
             for indices, length in zip(best.tolist(), lengths.tolist(), strict=True)
         ]
 
-    def constrained(
-        self,
-        scores: Float[Tensor, "batch word label"],
-        mask: Bool[Tensor, "batch word"],
-        matches: Sequence[Sequence[Match]],
-    ) -> Float[Tensor, "batch word label"]:
+    def constrained(self, scores: LabelScores, mask: Mask, matches: Sequence[Sequence[Match]]) -> LabelScores:
         return scores.masked_fill(~allowed_labels(scores, matches, self.labels), -torch.inf)
 
     def alternatives(
-        self,
-        scores: Float[Tensor, "batch word label"],
-        mask: Bool[Tensor, "batch word"],
-        decoded: Sequence[tuple[Any, ...]],
-        k: int,
+        self, scores: LabelScores, mask: Mask, decoded: Sequence[tuple[Any, ...]], k: int
     ) -> list[tuple[Item, ...]]:
-        best = iter(k_best(scores.softmax(2)[mask], self.labels.names, k))
-        return [
-            tuple([Item("label", word, word + 1, next(best)) for word in range(length)])
-            for length in mask.sum(1).tolist()
-        ]
+        return label_items(scores.softmax(2), mask, self.labels.names, k)
 
 
 def allowed_labels(
-    scores: Float[Tensor, "batch word label"], matches: Sequence[Sequence[Match]], labels: Labels
+    scores: LabelScores, matches: Sequence[Sequence[Match]], labels: Labels
 ) -> Bool[Tensor, "batch word label"]:
     """The labels that rules leave to each word; all of them where they leave none.
 
@@ -171,69 +160,36 @@ class SentenceClassifier(LinearDecoder):
         self.pooling = SentencePooling(hidden, pooling)
         self.reads_first = pooling == "first"
 
-    def forward(
-        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
-    ) -> Float[Tensor, "batch label"]:
+    def forward(self, words: Words, mask: Mask) -> Float[Tensor, "batch label"]:
         return self.scores(self.pooling(words, mask))
 
     def loss(
-        self,
-        scores: Float[Tensor, "batch label"],
-        targets: SentenceLabels,
-        mask: Bool[Tensor, "batch word"],
+        self, scores: Float[Tensor, "batch label"], targets: SentenceBatch, mask: Mask
     ) -> Float[Tensor, " batch"]:
-        return functional.cross_entropy(scores, targets.labels, ignore_index=UNKNOWN, reduction="none")
+        return label_losses(scores, targets.values)
 
     def structure_score(
         self,
         scores: Float[Tensor, "batch label"],
-        targets: SentenceLabels,
-        mask: Bool[Tensor, "batch word"],
+        targets: SentenceBatch,
+        mask: Mask,
         label: int | None = None,
     ) -> StructureScore:
-        return score_of_labels(scores[:, None], targets.labels[:, None], label)
+        return score_of_labels(scores[:, None], targets.values[:, None], label)
 
     @in_steps
-    def decode(
-        self, scores: Float[Tensor, "batch label"], mask: Bool[Tensor, "batch word"]
-    ) -> Steps[list[str]]:
+    def decode(self, scores: Float[Tensor, "batch label"], mask: Mask) -> Steps[list[str]]:
         [best] = yield (scores.argmax(1),)
         return [self.labels[index] for index in best.tolist()]
 
     def alternatives(
-        self,
-        scores: Float[Tensor, "batch label"],
-        mask: Bool[Tensor, "batch word"],
-        decoded: Sequence[str],
-        k: int,
+        self, scores: Float[Tensor, "batch label"], mask: Mask, decoded: Sequence[str], k: int
     ) -> list[tuple[Item, ...]]:
         words = mask.sum(1).tolist()
         if self.reads_first:
             words = [number - 1 for number in words]
         best = k_best(scores.softmax(1), self.labels.names, k)
         return [(Item("label", 0, number, values),) for number, values in zip(words, best, strict=True)]
-
-
-class NumberTarget(NamedTuple):
-    """The gold number of one sentence."""
-
-    number: Float[np.ndarray, " 1"]
-
-
-class Numbers(NamedTuple):
-    """The gold numbers of a batch."""
-
-    numbers: Float[Tensor, " batch"]
-
-
-def number_targets(number: float) -> NumberTarget:
-    """The number of one sentence as an array."""
-    return NumberTarget(np.array([number], dtype=np.float32))
-
-
-def collate_numbers(targets: Sequence[NumberTarget]) -> Numbers:
-    """The numbers of a batch."""
-    return Numbers(torch.from_numpy(np.concatenate([target.number for target in targets])))
 
 
 class SentenceRegressor(LinearDecoder):
@@ -244,28 +200,22 @@ class SentenceRegressor(LinearDecoder):
         self.pooling = SentencePooling(hidden, pooling)
         self.reads_first = pooling == "first"
 
-    def forward(
-        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
-    ) -> Float[Tensor, " batch"]:
+    def forward(self, words: Words, mask: Mask) -> Float[Tensor, " batch"]:
         return self.scores(self.pooling(words, mask)).squeeze(1)
 
     def loss(
-        self, scores: Float[Tensor, " batch"], targets: Numbers, mask: Bool[Tensor, "batch word"]
+        self, scores: Float[Tensor, " batch"], targets: SentenceBatch, mask: Mask
     ) -> Float[Tensor, " batch"]:
-        return functional.mse_loss(scores, targets.numbers.to(scores.dtype), reduction="none")
+        return functional.mse_loss(scores, targets.values.to(scores.dtype), reduction="none")
 
     def structure_score(
-        self,
-        scores: Float[Tensor, " batch"],
-        targets: Numbers,
-        mask: Bool[Tensor, "batch word"],
-        label: int | None = None,
+        self, scores: Float[Tensor, " batch"], targets: SentenceBatch, mask: Mask, label: int | None = None
     ) -> StructureScore:
         """The number itself, which has no labels."""
         return StructureScore(scores, torch.ones_like(scores, dtype=torch.long))
 
     @in_steps
-    def decode(self, scores: Float[Tensor, " batch"], mask: Bool[Tensor, "batch word"]) -> Steps[list[float]]:
+    def decode(self, scores: Float[Tensor, " batch"], mask: Mask) -> Steps[list[float]]:
         [numbers] = yield (scores,)
         found: list[float] = numbers.tolist()
         return found
@@ -291,9 +241,7 @@ class LemmaDecoder(WordClassifier):
         """Which scripts apply to forms of each length that makes a difference, the longest first."""
 
     @in_steps
-    def decode(
-        self, scores: Float[Tensor, "batch word label"], mask: Bool[Tensor, "batch word"]
-    ) -> Steps[list[RankedScripts]]:
+    def decode(self, scores: LabelScores, mask: Mask) -> Steps[list[RankedScripts]]:
         """Per word the best scripts of all, then the best script for shorter forms, and so on."""
         best = scores.topk(min(RANKED, len(self.labels)), 2).indices
         if len(self.fits) > 1:
@@ -310,11 +258,7 @@ class LemmaDecoder(WordClassifier):
         ]
 
     def alternatives(
-        self,
-        scores: Float[Tensor, "batch word label"],
-        mask: Bool[Tensor, "batch word"],
-        decoded: Sequence[tuple[Any, ...]],
-        k: int,
+        self, scores: LabelScores, mask: Mask, decoded: Sequence[tuple[Any, ...]], k: int
     ) -> list[tuple[Item, ...]]:
         """All scripts of each word, whatever `k` is: which of them apply depends on its form."""
         count_values(int(mask.sum()), min(k, len(self.labels)))
@@ -336,9 +280,7 @@ class SentencePooling(nn.Module):
         self.kind = kind
         self.query = nn.Parameter(torch.zeros(hidden)) if kind == "attention" else None
 
-    def forward(
-        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
-    ) -> Float[Tensor, "batch hidden"]:
+    def forward(self, words: Words, mask: Mask) -> Float[Tensor, "batch hidden"]:
         if self.kind == "first":
             return words[:, 0]
         words = words.masked_fill(~mask[:, :, None], 0.0)

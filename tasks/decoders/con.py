@@ -10,39 +10,34 @@ from typing import Any, Literal, NamedTuple, no_type_check
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from mtl.tasks.captured import Recursion
-from mtl.tasks.compiled import compiled
 from mtl.tasks.decoders.decoder import (
     Biaffine,
     Decoder,
     Item,
+    Mask,
     Mlp,
+    Steps,
     StructureScore,
+    Words,
     at_least_float32,
+    in_steps,
     k_best,
+    label_losses,
     one_after_another,
     scores_at,
     sums_by_sentence,
 )
-from mtl.tasks.decoders.steps import Steps, in_steps
 from mtl.tasks.in_words import counted
+from mtl.tasks.recursions import Recursion, compiled
 from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.spans import NULL, binarise, constituents, restore
-from mtl.tasks.task import UNKNOWN, Labels
-
-
-class SpanTargets(NamedTuple):
-    """The 2n - 1 brackets of a binarised tree: boundaries and the label's index."""
-
-    starts: Int[np.ndarray, " span"]
-    ends: Int[np.ndarray, " span"]
-    labels: Int[np.ndarray, " span"]
+from mtl.tasks.task import Labels
 
 
 class SpanBatch(NamedTuple):
@@ -58,6 +53,19 @@ class SpanBatch(NamedTuple):
     """Where its start is in [batch boundary]."""
     ends: Int[Tensor, " span"]
     labels: Int[Tensor, " span"]
+
+
+class SpanTargets(NamedTuple):
+    """The 2n - 1 brackets of a binarised tree: boundaries and the label's index."""
+
+    starts: Int[np.ndarray, " span"]
+    ends: Int[np.ndarray, " span"]
+    labels: Int[np.ndarray, " span"]
+
+    @staticmethod
+    def collate(targets: Sequence[SpanTargets], width: int) -> SpanBatch:
+        rows, starts, ends, labels = one_after_another(targets)
+        return SpanBatch(rows, *_places(rows, starts, ends, width + 1), labels)
 
 
 class _SpanScores(NamedTuple):
@@ -79,12 +87,6 @@ def bracket_targets(sentence: Sentence, layer: str, labels: Labels) -> SpanTarge
     brackets = binarise(constituents(tree), len(sentence))
     table = np.array([(start, end, labels.index(label)) for start, end, label in brackets])
     return SpanTargets(*table.reshape(-1, 3).T.astype(np.int64))
-
-
-def collate_brackets(targets: Sequence[SpanTargets], width: int) -> SpanBatch:
-    """The targets of a batch, whose longest sentence has `width` words."""
-    rows, starts, ends, labels = one_after_another(targets)
-    return SpanBatch(rows, *_places(rows, starts, ends, width + 1), labels)
 
 
 def _places(rows: Any, starts: Any, ends: Any, boundaries: int) -> tuple[Any, Any, Any]:
@@ -127,9 +129,7 @@ class ConDecoder(Decoder):
         self.dropout = nn.Dropout(dropout)
         self.label = nn.Linear(label_dim, len(labels))
 
-    def forward(
-        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
-    ) -> _SpanScores:
+    def forward(self, words: Words, mask: Mask) -> _SpanScores:
         left, right = self.edges.to(words.dtype)
         before = torch.cat([left.expand(words.shape[0], 1, -1), words], 1)
         after = torch.cat(
@@ -141,22 +141,14 @@ class ConDecoder(Decoder):
         label_starts, label_ends = self.boundary(boundaries).split(self.label_dim, 2)
         return _SpanScores(brackets, label_starts, label_ends)
 
-    def loss(
-        self, scores: _SpanScores, targets: SpanBatch, mask: Bool[Tensor, "batch word"]
-    ) -> Float[Tensor, " batch"]:
+    def loss(self, scores: _SpanScores, targets: SpanBatch, mask: Mask) -> Float[Tensor, " batch"]:
         rows, places, starts, ends, labels = targets
         brackets = span_crf_loss(scores.brackets, mask.sum(1), rows, places)
-        label_losses = functional.cross_entropy(
-            self._label_scores(scores, starts, ends), labels, ignore_index=UNKNOWN, reduction="none"
-        )
-        return brackets.index_add(0, rows, label_losses.to(brackets.dtype))
+        of_labels = label_losses(self._label_scores(scores, starts, ends), labels)
+        return brackets.index_add(0, rows, of_labels.to(brackets.dtype))
 
     def structure_score(
-        self,
-        scores: _SpanScores,
-        targets: SpanBatch,
-        mask: Bool[Tensor, "batch word"],
-        label: int | None = None,
+        self, scores: _SpanScores, targets: SpanBatch, mask: Mask, label: int | None = None
     ) -> StructureScore:
         if label is not None:
             targets = SpanBatch(*(column[targets.labels == label] for column in targets))
@@ -166,7 +158,7 @@ class ConDecoder(Decoder):
         return sums_by_sentence(brackets + of_labels, rows, len(mask))
 
     @in_steps
-    def decode(self, scores: _SpanScores, mask: Bool[Tensor, "batch word"]) -> Steps[list[tuple[Span, ...]]]:
+    def decode(self, scores: _SpanScores, mask: Mask) -> Steps[list[tuple[Span, ...]]]:
         brackets = scores.brackets.detach()
         if self.decoding == "mbr":
             brackets = span_marginals(brackets, mask.sum(1))
@@ -185,11 +177,7 @@ class ConDecoder(Decoder):
         return [restore(labelled[a:b]) for a, b in zip([0, *last], last, strict=False)]
 
     def alternatives(
-        self,
-        scores: _SpanScores,
-        mask: Bool[Tensor, "batch word"],
-        decoded: Sequence[tuple[Span, ...]],
-        k: int,
+        self, scores: _SpanScores, mask: Mask, decoded: Sequence[tuple[Span, ...]], k: int
     ) -> list[tuple[Item, ...]]:
         """Chains of labels (`S VP`) of each predicted constituent.
 
@@ -211,10 +199,7 @@ class ConDecoder(Decoder):
         ]
 
     def _label_scores(
-        self,
-        scores: _SpanScores,
-        starts: Int[Tensor, " span"],
-        ends: Int[Tensor, " span"],
+        self, scores: _SpanScores, starts: Int[Tensor, " span"], ends: Int[Tensor, " span"]
     ) -> Float[Tensor, "span label"]:
         left = scores.starts.flatten(0, 1).index_select(0, starts)
         right = scores.ends.flatten(0, 1).index_select(0, ends)

@@ -11,6 +11,7 @@ operations a word in all.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
@@ -20,10 +21,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from mtl.tasks.captured import Recursion
-from mtl.tasks.compiled import compiled
-from mtl.tasks.decoders.decoder import at_least_float32
-from mtl.tasks.decoders.steps import Steps, in_steps
+from mtl.tasks.decoders.decoder import Steps, at_least_float32, in_steps
+from mtl.tasks.recursions import Recursion, compiled
 from mtl.tasks.sentence import Span
 from mtl.tasks.task import Labels
 
@@ -155,6 +154,17 @@ def tagged_spans(tags: Int[np.ndarray, " word"], labels: Labels) -> tuple[Span, 
         else:
             ends[-1] = word + 1
     return tuple(map(Span, starts, ends, found))
+
+
+def numbered_tags(spans: Iterable[Span], words: int, labels: Labels) -> Int[np.ndarray, " word"]:
+    """The tags of spans without overlaps, numbered as in `BioCrf`; spans with other labels are left out."""
+    tags = np.zeros(words, dtype=np.int64)
+    for start, end, label in spans:
+        index = labels.index(label)
+        if index >= 0:
+            tags[start] = 1 + index
+            tags[start + 1 : end] = 1 + len(labels) + index
+    return tags
 
 
 def path_score(

@@ -1,12 +1,19 @@
-"""What every decoder offers, and what decoders share: alternatives, batches of targets, biaffine scores."""
+"""What every decoder offers, and what decoders share: steps, alternatives, targets, biaffine scores.
+
+A method in steps is a generator. It yields tensors, and is sent their values as arrays; or it yields arrays,
+and is sent them as tensors on the device. `in_step` runs the methods of all tasks side by side, so that the
+host waits for a GPU once a step, and not for each tensor of each task.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any, Literal, NamedTuple
+from functools import wraps
+from types import MethodType
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -14,8 +21,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mtl.tasks.recursions import set_inside
 from mtl.tasks.rules import Match, RuleKind
 from mtl.tasks.task import UNKNOWN, Labels
+
+T = TypeVar("T")
+Steps = Generator[Sequence[Any], Sequence[Any], T]
+Words = Float[Tensor, "batch word hidden"]
+"""Vectors of the words of a batch."""
+Mask = Bool[Tensor, "batch word"]
+"""True at words, false at padding."""
 
 
 class StructureScore(NamedTuple):
@@ -54,11 +69,11 @@ class Decoder(nn.Module, ABC):
         return words[:, 1:], mask
 
     @abstractmethod
-    def forward(self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]) -> Any:
+    def forward(self, words: Words, mask: Mask) -> Any:
         """Scores for a batch; `mask` is true at words, false at padding."""
 
     @abstractmethod
-    def loss(self, scores: Any, targets: Any, mask: Bool[Tensor, "batch word"]) -> Float[Tensor, " batch"]:
+    def loss(self, scores: Any, targets: Any, mask: Mask) -> Float[Tensor, " batch"]:
         """The loss, summed within each sentence (the caller divides by the batch's `Task.loss_units`).
 
         It is in nats; that of a regression is the squared error.
@@ -66,7 +81,7 @@ class Decoder(nn.Module, ABC):
 
     @abstractmethod
     def structure_score(
-        self, scores: Any, targets: Any, mask: Bool[Tensor, "batch word"], label: int | None = None
+        self, scores: Any, targets: Any, mask: Mask, label: int | None = None
     ) -> StructureScore:
         """The score of the targets' annotation of each sentence, or of its items with one label.
 
@@ -75,12 +90,10 @@ class Decoder(nn.Module, ABC):
         """
 
     @abstractmethod
-    def decode(self, scores: Any, mask: Bool[Tensor, "batch word"]) -> list[Any]:
+    def decode(self, scores: Any, mask: Mask) -> list[Any]:
         """One annotation per sentence."""
 
-    def constrained(
-        self, scores: Any, mask: Bool[Tensor, "batch word"], matches: Sequence[Sequence[Match]]
-    ) -> Any:
+    def constrained(self, scores: Any, mask: Mask, matches: Sequence[Sequence[Match]]) -> Any:
         """The scores as `decode` needs them to keep the rules that match in each sentence."""
         raise TypeError(f"{type(self).__name__} takes no rules")
 
@@ -90,7 +103,7 @@ class Decoder(nn.Module, ABC):
         raise TypeError(f"{type(self).__name__} reads no gold: use decode")
 
     def decode_given(
-        self, scores: Any, mask: Bool[Tensor, "batch word"], gold: Sequence[Any], decoded: Sequence[Any]
+        self, scores: Any, mask: Mask, gold: Sequence[Any], decoded: Sequence[Any]
     ) -> list[Any] | None:
         """Annotations when a part of the gold is given (SRL: predicates); `None` if there is no such setting.
 
@@ -98,14 +111,22 @@ class Decoder(nn.Module, ABC):
         """
         return None
 
-    def alternatives(
-        self, scores: Any, mask: Bool[Tensor, "batch word"], decoded: Sequence[Any], k: int
-    ) -> list[tuple[Item, ...]]:
+    def alternatives(self, scores: Any, mask: Mask, decoded: Sequence[Any], k: int) -> list[tuple[Item, ...]]:
         """The `k` most probable values of each item of each sentence, given what `decode` returned.
 
         Empty for decoders whose scores are no probabilities.
         """
         return [()] * len(decoded)
+
+
+def label_losses(
+    scores: Float[Tensor, "*place label"], labels: Int[Tensor, "*place"]
+) -> Float[Tensor, "*place"]:
+    """The cross entropy of the label at each place, in nats; 0 where it is `UNKNOWN`."""
+    losses = functional.cross_entropy(
+        scores.flatten(0, -2), labels.flatten(), ignore_index=UNKNOWN, reduction="none"
+    )
+    return losses.view(labels.shape)
 
 
 def scores_at(
@@ -165,8 +186,7 @@ class TooManyValues(Exception):
 _LEFT: ContextVar[int | None] = ContextVar("values left", default=None)
 
 
-@contextmanager
-def at_most(values: int | None) -> Iterator[None]:
+def at_most(values: int | None) -> AbstractContextManager[None]:
     """In the block, all items together may have this number of values: `TooManyValues` before there are more.
 
     `None` is no limit.
@@ -174,11 +194,7 @@ def at_most(values: int | None) -> Iterator[None]:
     K bounds the values of an item, but a sentence may have as many items as pairs of words, with a value for
     each word.
     """
-    before = _LEFT.set(values)
-    try:
-        yield
-    finally:
-        _LEFT.reset(before)
+    return set_inside(_LEFT, values)
 
 
 def count_values(items: int, values: int) -> None:
@@ -199,6 +215,17 @@ def k_best(
     return [
         tuple([Alternative(values[index], chance) for chance, index in zip(*row, strict=True) if chance > 0])
         for row in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    ]
+
+
+def label_items(
+    probabilities: Float[Tensor, "batch word label"], mask: Mask, names: Sequence[str], k: int
+) -> list[tuple[Item, ...]]:
+    """The words of each sentence, each with its `k` most probable labels."""
+    best = iter(k_best(probabilities[mask], names, k))
+    return [
+        tuple([Item("label", word, word + 1, next(best)) for word in range(length)])
+        for length in mask.sum(1).tolist()
     ]
 
 
@@ -249,14 +276,12 @@ class PairDecoder(Decoder):
         self.mlp = Mlp(hidden, sum(self.widths), dropout)
         self.arc = Biaffine(arc_dim, 1, bias_right=bias_right)
 
-    def with_root(self, words: Float[Tensor, "batch word hidden"]) -> Float[Tensor, "batch candidate hidden"]:
+    def with_root(self, words: Words) -> Float[Tensor, "batch candidate hidden"]:
         """The vectors of words behind that of the root."""
         batch = words.shape[0]  # and not `len`, which would be a constant in an exported graph
         return torch.cat([self.root.to(words.dtype).expand(batch, 1, -1), words], 1)
 
-    def pair_scores(
-        self, words: Float[Tensor, "batch word hidden"], possible: Bool[Tensor, "batch _ candidate"]
-    ) -> PairScores:
+    def pair_scores(self, words: Words, possible: Bool[Tensor, "batch _ candidate"]) -> PairScores:
         """The scores of all pairs; `possible` says which arcs may exist, and no word is its own head."""
         width = words.shape[1]
         dependent, head, label_dependent, label_head = self.mlp(self.with_root(words)).split(self.widths, 2)
@@ -265,6 +290,47 @@ class PairDecoder(Decoder):
         return PairScores(
             arcs.masked_fill(possible <= itself, -torch.inf), label_dependent[:, 1:], label_head
         )
+
+
+MEAN_FIELD_STEPS = 3
+"""Steps of mean field inference, as many as supar takes."""
+
+
+class ThreeWords(nn.Module):
+    """Scores of three words each: sums of products of three vectors' features.
+
+    Each word has a vector for each of three roles. A kind of score is the roles of its three words; it begins
+    at 0, so that arcs begin independent of each other.
+    """
+
+    def __init__(
+        self, hidden: int, dim: int, dropout: float, kinds: tuple[tuple[int, int, int], ...]
+    ) -> None:
+        super().__init__()
+        self.kinds = kinds
+        self.mlp = Mlp(hidden, 3 * dim, dropout)
+        self.weights = nn.Parameter(torch.zeros(len(kinds), dim))
+
+    def forward(
+        self, words: Float[Tensor, "batch candidate hidden"]
+    ) -> list[Float[Tensor, "batch candidate candidate candidate"]]:
+        roles = self.mlp(words).chunk(3, 2)
+        return [
+            at_least_float32(
+                torch.einsum("bxr,byr,bzr->bxyz", roles[first] * weight, roles[second], roles[third])
+            )
+            for weight, (first, second, third) in zip(self.weights, self.kinds, strict=True)
+        ]
+
+
+def of_other_words(
+    scores: Float[Tensor, "batch candidate candidate candidate"], mask: Mask
+) -> Float[Tensor, "batch word candidate word"]:
+    """Scores of a word, a head and a third word; 0 where this is one of the two, or padding."""
+    numbers = torch.arange(scores.shape[3], device=scores.device)
+    same = (numbers[:, None, None] == numbers) | (numbers[:, None] == numbers)
+    there = functional.pad(mask, (1, 0), value=True)
+    return scores.masked_fill(same | ~there[:, None, None], 0.0)[:, 1:, :, 1:]
 
 
 class SharedDropout(nn.Module):
@@ -378,3 +444,86 @@ class DiagonalBiaffine(nn.Module):
 def at_least_float32(tensor: Tensor) -> Tensor:
     """The tensor in float32 if its type is narrower, else as it is."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def in_steps(method: Callable[..., Steps[T]]) -> Callable[..., T]:
+    """A method that is called as any other, and whose steps `steps_of` finds.
+
+    One of its arguments must be a tensor, which is on the device.
+    """
+
+    @wraps(method)
+    def whole(*arguments: Any) -> T:
+        device = next(given.device for given in arguments if isinstance(given, Tensor))
+        [result] = in_step([method(*arguments)], device)
+        return result
+
+    whole.__dict__["steps"] = method
+    return whole
+
+
+def steps_of(method: Callable[..., T], *arguments: Any) -> Steps[T]:
+    """The steps of a bound method with these arguments; one that is not `in_steps` runs after the first."""
+    steps = getattr(method, "steps", None)
+    if steps is None:
+        yield ()
+        return method(*arguments)
+    assert isinstance(method, MethodType)
+    result: T = yield from steps(method.__self__, *arguments)
+    return result
+
+
+def in_step(running: Sequence[Steps[Any]], device: torch.device) -> list[Any]:
+    """The results of all; what they yield at the same time is exchanged together."""
+    results: list[Any] = [None] * len(running)
+    sent: dict[int, Any] = dict.fromkeys(range(len(running)))
+    while sent:
+        asked = {}
+        for number, values in sent.items():
+            try:
+                asked[number] = running[number].send(values)
+            except StopIteration as end:
+                results[number] = end.value
+        exchanged = iter(_exchanged([value for values in asked.values() for value in values], device))
+        sent = {number: [next(exchanged) for _ in values] for number, values in asked.items()}
+    return results
+
+
+def _exchanged(values: Sequence[Any], device: torch.device) -> list[Any]:
+    """Arrays of the values of tensors, and tensors on the device with those of arrays."""
+    if device.type == "cpu":
+        return [
+            value.detach().contiguous().numpy() if isinstance(value, Tensor) else torch.from_numpy(value)
+            for value in values
+        ]
+    there = iter(
+        copied([torch.from_numpy(value) for value in values if isinstance(value, np.ndarray)], device)
+    )
+    here = iter(copied([value for value in values if isinstance(value, Tensor)], torch.device("cpu")))
+    return [next(here).numpy() if isinstance(value, Tensor) else next(there) for value in values]
+
+
+def copied(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """Tensors that are all on one device, as views of one block on another; they have no gradient.
+
+    To a GPU the block comes from page-locked memory, which torch keeps for later blocks, and the host does
+    not wait. From a GPU the host waits once.
+    """
+    if not tensors:
+        return []
+    # The widest types first, so that each tensor begins at a multiple of its numbers' size.
+    order = sorted(range(len(tensors)), key=lambda place: -tensors[place].element_size())
+    # A tensor of one number counts as contiguous whatever its strides, and has no bytes to view with some.
+    whole = [tensors[place].detach().contiguous() for place in order]
+    parts = [each.as_strided((each.numel(),), (1,)).view(torch.uint8) for each in whole]
+    sizes = [len(part) for part in parts]
+    block = torch.empty(
+        sum(sizes), dtype=torch.uint8, device=parts[0].device, pin_memory=device.type == "cuda"
+    )
+    torch.cat(parts, out=block)
+    moved = block.to(device, non_blocking=device.type != "cpu").split(sizes)
+    views = {
+        place: part.view(tensors[place].dtype).view(tensors[place].shape)
+        for place, part in zip(order, moved, strict=True)
+    }
+    return [views[place] for place in range(len(tensors))]

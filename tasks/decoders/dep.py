@@ -11,23 +11,35 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from mtl.tasks.compiled import compiled
 from mtl.tasks.decoders.classifier import allowed_labels
 from mtl.tasks.decoders.decoder import (
     Biaffine,
     Item,
+    Mask,
     PairDecoder,
     PairScores,
+    Steps,
     StructureScore,
+    ThreeWords,
+    Words,
     at_least_float32,
+    in_steps,
     k_best,
+    label_losses,
     padded,
     scores_at,
 )
-from mtl.tasks.decoders.steps import Steps, in_steps
+from mtl.tasks.recursions import compiled
 from mtl.tasks.rules import Match
 from mtl.tasks.sentence import Arcs, Sentence
 from mtl.tasks.task import UNKNOWN, Labels
+
+
+class ArcBatch(NamedTuple):
+    """`ArcTargets` of a batch; both are `UNKNOWN` at padding."""
+
+    heads: Int[Tensor, "batch word"]
+    relations: Int[Tensor, "batch word"]
 
 
 class ArcTargets(NamedTuple):
@@ -36,12 +48,9 @@ class ArcTargets(NamedTuple):
     heads: Int[np.ndarray, " word"]
     relations: Int[np.ndarray, " word"]
 
-
-class ArcBatch(NamedTuple):
-    """`ArcTargets` of a batch; both are `UNKNOWN` at padding."""
-
-    heads: Int[Tensor, "batch word"]
-    relations: Int[Tensor, "batch word"]
+    @staticmethod
+    def collate(targets: Sequence[ArcTargets], width: int) -> ArcBatch:
+        return ArcBatch(*(padded(column, width) for column in zip(*targets, strict=True)))
 
 
 def arc_targets(sentence: Sentence, layer: str, labels: Labels, *, projective: bool = False) -> ArcTargets:
@@ -64,14 +73,6 @@ def arc_targets(sentence: Sentence, layer: str, labels: Labels, *, projective: b
         heads = np.where(heads == fitting, heads, UNKNOWN)
     relations = np.array([labels.index(name) for name in arcs.relations], dtype=np.int64)
     return ArcTargets(heads, np.where(heads == UNKNOWN, UNKNOWN, relations))
-
-
-def collate_arcs(targets: Sequence[ArcTargets], width: int) -> ArcBatch:
-    """The targets of a batch, padded to `width` words."""
-    return ArcBatch(
-        padded([target.heads for target in targets], width),
-        padded([target.relations for target in targets], width),
-    )
 
 
 class SiblingScores(NamedTuple):
@@ -100,7 +101,8 @@ class DepDecoder(PairDecoder):
     """A head for every word, so that they make a tree, and its relation to that head.
 
     `projective` decodes trees without crossing arcs. With `tie_root`, the root's dependent gets a relation
-    named `root` (up to a colon) and no other word does, as far as the labels allow it.
+    named `root` (up to a colon) and no other word does, as far as the labels allow it. With `sibling_dim`,
+    the scores have those of a word, a head and another word with this head, which subclasses read.
     """
 
     ruled = "arcs"
@@ -116,34 +118,31 @@ class DepDecoder(PairDecoder):
         *,
         projective: bool = False,
         tie_root: bool = False,
+        sibling_dim: int | None = None,
     ) -> None:
         super().__init__(hidden, labels, arc_dim, relation_dim, dropout, bias_right=False)
-        self.best_trees = projective_trees if projective else maximum_trees
+        self.projective = projective
         of_root = [name.partition(":")[0].lower() == "root" for name in labels.names]
         told_apart = tie_root and any(of_root) and not all(of_root)
         self.register_buffer("of_root", torch.tensor(of_root) if told_apart else None, persistent=False)
         self.relation = Biaffine(relation_dim, len(labels))
+        self.siblings = None
+        if sibling_dim is not None:
+            self.siblings = ThreeWords(hidden, sibling_dim, dropout, ((0, 1, 2),))
 
-    def forward(
-        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
-    ) -> TreeScores:
+    def forward(self, words: Words, mask: Mask) -> TreeScores:
         # Rows of padding keep finite scores; without any, their gradients would be NaN.
-        return self.pair_scores(words, functional.pad(mask, (1, 0), value=True)[:, None])
+        scores = self.pair_scores(words, functional.pad(mask, (1, 0), value=True)[:, None])
+        if self.siblings is None:
+            return scores
+        return SiblingScores(*scores, self.siblings(self.with_root(words))[0])
 
-    def loss(
-        self, scores: TreeScores, targets: ArcBatch, mask: Bool[Tensor, "batch word"]
-    ) -> Float[Tensor, " batch"]:
-        arcs = functional.cross_entropy(
-            scores.arcs.flatten(0, 1), targets.heads.flatten(), ignore_index=UNKNOWN, reduction="none"
-        )
-        return (arcs + self._relation_losses(scores, targets)).view(mask.shape).sum(1)
+    def loss(self, scores: TreeScores, targets: ArcBatch, mask: Mask) -> Float[Tensor, " batch"]:
+        arcs = label_losses(scores.arcs, targets.heads)
+        return (arcs + self._relation_losses(scores, targets)).sum(1)
 
     def structure_score(
-        self,
-        scores: TreeScores,
-        targets: ArcBatch,
-        mask: Bool[Tensor, "batch word"],
-        label: int | None = None,
+        self, scores: TreeScores, targets: ArcBatch, mask: Mask, label: int | None = None
     ) -> StructureScore:
         chosen = targets.heads != UNKNOWN if label is None else targets.relations == label
         arcs = self._of_arcs(scores, targets.heads)
@@ -151,9 +150,9 @@ class DepDecoder(PairDecoder):
         return StructureScore((arcs + relations).masked_fill(~chosen, 0.0).sum(1), chosen.sum(1))
 
     @in_steps
-    def decode(self, scores: TreeScores, mask: Bool[Tensor, "batch word"]) -> Steps[list[Arcs]]:
+    def decode(self, scores: TreeScores, mask: Mask) -> Steps[list[Arcs]]:
         arcs, lengths = yield self._for_trees(scores, mask), mask.sum(1)
-        heads = self.best_trees(arcs, lengths)
+        heads = (projective_trees if self.projective else maximum_trees)(arcs, lengths)
         places = (np.arange(mask.shape[1]) < lengths[:, None]).nonzero()
         [[rows, words, of_words]] = yield (np.stack([*places, heads[places]]),)
         of_arcs = self._relations_of(scores, rows, words, of_words)
@@ -166,9 +165,7 @@ class DepDecoder(PairDecoder):
             for heads_of, length, end in zip(heads, lengths.tolist(), last, strict=True)
         ]
 
-    def constrained(
-        self, scores: TreeScores, mask: Bool[Tensor, "batch word"], matches: Sequence[Sequence[Match]]
-    ) -> RuledScores:
+    def constrained(self, scores: TreeScores, mask: Mask, matches: Sequence[Sequence[Match]]) -> RuledScores:
         """Scores without the arcs and relations that rules exclude.
 
         A word that may only have relations of the root gets no other head, and one that may have none of them
@@ -194,7 +191,7 @@ class DepDecoder(PairDecoder):
         return RuledScores(ruled, scores.dependents, scores.heads, allowed, siblings_of(scores))
 
     def alternatives(
-        self, scores: TreeScores, mask: Bool[Tensor, "batch word"], decoded: Sequence[Arcs], k: int
+        self, scores: TreeScores, mask: Mask, decoded: Sequence[Arcs], k: int
     ) -> list[tuple[Item, ...]]:
         """Heads by `head_probabilities`, and relations given the predicted head, by a softmax.
 
@@ -222,15 +219,11 @@ class DepDecoder(PairDecoder):
             for arcs in decoded
         ]
 
-    def head_probabilities(
-        self, scores: TreeScores, mask: Bool[Tensor, "batch word"]
-    ) -> Float[Tensor, "batch word candidate"]:
+    def head_probabilities(self, scores: TreeScores, mask: Mask) -> Float[Tensor, "batch word candidate"]:
         """The distribution of each word's head: here that of the word alone."""
         return scores.arcs.softmax(2)
 
-    def _for_trees(
-        self, scores: TreeScores, mask: Bool[Tensor, "batch word"]
-    ) -> Float[Tensor, "batch word candidate"]:
+    def _for_trees(self, scores: TreeScores, mask: Mask) -> Float[Tensor, "batch word candidate"]:
         """What the decoded tree has the greatest sum of."""
         return scores.arcs
 
@@ -238,12 +231,8 @@ class DepDecoder(PairDecoder):
         """The score of each word's arc from its head; 0 where the head is `UNKNOWN`."""
         return scores_at(scores.arcs, heads)
 
-    def _relation_losses(self, scores: TreeScores, targets: ArcBatch) -> Float[Tensor, " words"]:
-        """The losses of all words' relations, one sentence after the other."""
-        relations = self._relations(scores, targets.heads.clamp_min(0))
-        return functional.cross_entropy(
-            relations.flatten(0, 1), targets.relations.flatten(), ignore_index=UNKNOWN, reduction="none"
-        )
+    def _relation_losses(self, scores: TreeScores, targets: ArcBatch) -> Float[Tensor, "batch word"]:
+        return label_losses(self._relations(scores, targets.heads.clamp_min(0)), targets.relations)
 
     def _possible(
         self,
@@ -281,9 +270,7 @@ class DepDecoder(PairDecoder):
         )
 
 
-def siblings_of(
-    scores: TreeScores,
-) -> Float[Tensor, "batch candidate candidate candidate"] | None:
+def siblings_of(scores: TreeScores) -> Float[Tensor, "batch candidate candidate candidate"] | None:
     """The scores of siblings, of a decoder that has such scores."""
     return None if isinstance(scores, PairScores) else scores.siblings
 

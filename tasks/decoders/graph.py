@@ -11,35 +11,34 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mtl.tasks.compiled import compiled
 from mtl.tasks.decoders.decoder import (
+    MEAN_FIELD_STEPS,
     DiagonalBiaffine,
     Item,
+    Mask,
     PairDecoder,
     PairScores,
+    Steps,
     StructureScore,
+    ThreeWords,
+    Words,
     at_least_float32,
+    in_steps,
     k_best,
+    label_losses,
+    of_other_words,
     one_after_another,
     scores_at,
     sums_by_sentence,
 )
-from mtl.tasks.decoders.steps import Steps, in_steps
+from mtl.tasks.recursions import compiled
 from mtl.tasks.sentence import Arc, Graph
-from mtl.tasks.task import UNKNOWN, Labels
+from mtl.tasks.task import Labels
 
 _RARE = -3.0
 """Log odds of an arc between two words at the start: one head per word in a sentence of 20."""
 _AT_ONCE = 2_048
 """Arcs whose labels are scored together in decoding, which bounds the memory if a model finds very many."""
-
-
-class GraphTargets(NamedTuple):
-    """The arcs: dependents from 0, heads from 1 (0 is the root), and their labels' indices."""
-
-    dependents: Int[np.ndarray, " arc"]
-    heads: Int[np.ndarray, " arc"]
-    labels: Int[np.ndarray, " arc"]
 
 
 class GraphBatch(NamedTuple):
@@ -51,15 +50,22 @@ class GraphBatch(NamedTuple):
     labels: Int[Tensor, " arc"]
 
 
+class GraphTargets(NamedTuple):
+    """The arcs: dependents from 0, heads from 1 (0 is the root), and their labels' indices."""
+
+    dependents: Int[np.ndarray, " arc"]
+    heads: Int[np.ndarray, " arc"]
+    labels: Int[np.ndarray, " arc"]
+
+    @staticmethod
+    def collate(targets: Sequence[GraphTargets], width: int) -> GraphBatch:
+        return GraphBatch(*one_after_another(targets))
+
+
 def graph_targets(arcs: Sequence[Arc], labels: Labels) -> GraphTargets:
     """The targets of a graph with at most one arc between two words."""
     table = [(dependent - 1, head, labels.index(label)) for dependent, head, label in arcs]
     return GraphTargets(*np.array(table, dtype=np.int64).reshape(-1, 3).T)
-
-
-def collate_graphs(targets: Sequence[GraphTargets]) -> GraphBatch:
-    """The targets of a batch."""
-    return GraphBatch(*one_after_another(targets))
 
 
 class GraphDecoder(PairDecoder):
@@ -70,6 +76,9 @@ class GraphDecoder(PairDecoder):
     half. With `connected`, words that are not reached from the root get the likeliest arcs from those that
     are, one by one. Then arcs from the root, and no others, have labels that begin with `root`, if there are
     such labels.
+
+    With `pair_dim`, the scores of arcs are those after mean field inference over all pairs of arcs with a
+    common word (Wang et al. 2019): siblings, which have one head, two heads of one word, and grandparents.
     """
 
     def __init__(
@@ -81,6 +90,7 @@ class GraphDecoder(PairDecoder):
         dropout: float,
         interpolation: float,
         connected: bool,
+        pair_dim: int | None = None,
     ) -> None:
         super().__init__(hidden, labels, arc_dim, label_dim, dropout, bias_right=True)
         self.interpolation = interpolation
@@ -89,31 +99,36 @@ class GraphDecoder(PairDecoder):
         self.label = DiagonalBiaffine(label_dim, len(labels))
         of_root = [name.partition(">")[0].partition(":")[0] == "root" for name in labels.names]
         self.register_buffer("of_root", torch.tensor(of_root, dtype=torch.bool), persistent=False)
+        self.pairs = None
+        if pair_dim is not None:  # of a dependent, a head, and a dependent's dependent
+            self.pairs = ThreeWords(hidden, pair_dim, dropout, ((0, 1, 0), (0, 1, 1), (0, 1, 2)))
 
-    def forward(
-        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
-    ) -> PairScores:
+    def forward(self, words: Words, mask: Mask) -> PairScores:
         candidates = functional.pad(mask, (1, 0), value=True)
-        return self.pair_scores(words, mask[:, :, None] & candidates[:, None])
+        scores = self.pair_scores(words, mask[:, :, None] & candidates[:, None])
+        if self.pairs is None:
+            return scores
+        siblings, heads, grandchildren = (
+            of_other_words(pairs, mask) for pairs in self.pairs(self.with_root(words))
+        )
+        arcs = scores.arcs
+        for _ in range(MEAN_FIELD_STEPS):
+            found = arcs.sigmoid()
+            between = found[:, :, 1:]
+            of_pairs = found.mT[:, None] * siblings + between[:, :, None] * heads
+            arcs = scores.arcs + (of_pairs + between.mT[:, :, None] * grandchildren).sum(3)
+        return scores._replace(arcs=arcs)
 
-    def loss(
-        self, scores: PairScores, targets: GraphBatch, mask: Bool[Tensor, "batch word"]
-    ) -> Float[Tensor, " batch"]:
+    def loss(self, scores: PairScores, targets: GraphBatch, mask: Mask) -> Float[Tensor, " batch"]:
         rows, dependents, heads, labels = targets
         # -log p is softplus(-s) = softplus(s) - s where there is an arc, softplus(s) elsewhere
         arcs = functional.softplus(scores.arcs).sum((1, 2))
         arcs = arcs.index_add(0, rows, -scores.arcs[rows, dependents, heads])
-        of_labels = functional.cross_entropy(
-            self._labels(scores, rows, dependents, heads), labels, ignore_index=UNKNOWN, reduction="none"
-        )
+        of_labels = label_losses(self._labels(scores, rows, dependents, heads), labels)
         return ((1 - self.interpolation) * arcs).index_add(0, rows, self.interpolation * of_labels)
 
     def structure_score(
-        self,
-        scores: PairScores,
-        targets: GraphBatch,
-        mask: Bool[Tensor, "batch word"],
-        label: int | None = None,
+        self, scores: PairScores, targets: GraphBatch, mask: Mask, label: int | None = None
     ) -> StructureScore:
         if label is not None:
             targets = GraphBatch(*(column[targets.labels == label] for column in targets))
@@ -122,7 +137,7 @@ class GraphDecoder(PairDecoder):
         return sums_by_sentence(scores.arcs[rows, dependents, heads] + of_labels, rows, len(mask))
 
     @in_steps
-    def decode(self, scores: PairScores, mask: Bool[Tensor, "batch word"]) -> Steps[list[Graph]]:
+    def decode(self, scores: PairScores, mask: Mask) -> Steps[list[Graph]]:
         arcs, lengths = yield scores.arcs, mask.sum(1)
         chosen = arcs > 0
         if self.connected:
@@ -138,7 +153,7 @@ class GraphDecoder(PairDecoder):
         return [Graph(tuple(of_sentence)) for of_sentence in found]
 
     def alternatives(
-        self, scores: PairScores, mask: Bool[Tensor, "batch word"], decoded: Sequence[Graph], k: int
+        self, scores: PairScores, mask: Mask, decoded: Sequence[Graph], k: int
     ) -> list[tuple[Item, ...]]:
         """Heads of each word, by each pair alone, and the relations of each predicted arc."""
         arcs = [(row, *arc[:2]) for row, graph in enumerate(decoded) for arc in graph.arcs]

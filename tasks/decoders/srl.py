@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,22 +11,25 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mtl.tasks.decoders.crf import BioCrf, best_paths, tagged_spans
+from mtl.tasks.decoders.crf import BioCrf, best_paths, numbered_tags, tagged_spans
 from mtl.tasks.decoders.decoder import (
-    Alternative,
     Decoder,
     Item,
+    Mask,
     SharedDropout,
+    Steps,
     StructureScore,
+    Words,
     at_least_float32,
+    in_steps,
     k_best,
+    label_losses,
     scores_at,
     sums_by_sentence,
 )
-from mtl.tasks.decoders.steps import Steps, in_steps
-from mtl.tasks.sentence import Frame, Sentence
+from mtl.tasks.sentence import Frame, Sentence, Span
 from mtl.tasks.spans import representable_frames, split_frame_labels
-from mtl.tasks.task import UNKNOWN, Labels, annotated_layer
+from mtl.tasks.task import Labels, annotated_layer
 
 _IMPOSSIBLE = -1e4
 """Score of a tag that a word cannot have; finite, so that gradients stay so."""
@@ -69,7 +72,7 @@ class FrameScores(NamedTuple):
     """Log odds of being a predicate, and the vectors that roles are scored from at predicates."""
 
     predicates: Float[Tensor, "batch word"]
-    words: Float[Tensor, "batch word hidden"]
+    words: Words
 
 
 def frame_targets(sentence: Sentence, layer: str, labels: Labels) -> FrameTargets:
@@ -77,18 +80,17 @@ def frame_targets(sentence: Sentence, layer: str, labels: Labels) -> FrameTarget
     annotated_layer(sentence, layer)  # only for its error
     frames = representable_frames(sentence, layer)
     roles, senses = split_frame_labels(labels)
-    is_predicate = np.zeros(len(sentence), dtype=bool)
-    tags = np.zeros((len(frames), len(sentence)), dtype=np.int64)
-    for row, frame in zip(tags, frames, strict=True):
-        is_predicate[frame.predicate] = True
-        for start, end, role in frame.arguments:
-            index = roles.index(role)
-            if index >= 0:
-                row[start] = 1 + index
-                row[start + 1 : end] = 1 + len(roles) + index
     predicates = np.array([frame.predicate for frame in frames], dtype=np.int64)
+    is_predicate = np.zeros(len(sentence), dtype=bool)
+    is_predicate[predicates] = True
+    tags = [numbered_tags(frame.arguments, len(sentence), roles) for frame in frames]
     indices = [senses.index(frame.sense or "") for frame in frames]
-    return FrameTargets(is_predicate, predicates, tags, np.array(indices, dtype=np.int64))
+    return FrameTargets(
+        is_predicate,
+        predicates,
+        np.array(tags, dtype=np.int64).reshape(len(frames), len(sentence)),
+        np.array(indices, dtype=np.int64),
+    )
 
 
 def predicate_places(
@@ -142,7 +144,7 @@ class RoleScorer(nn.Module):
 
     def forward(
         self,
-        words: Float[Tensor, "batch word hidden"],
+        words: Words,
         rows: Int[Tensor, " frame"],
         places: Int[Tensor, " frame"],
         distances: Int[Tensor, "frame word"],
@@ -162,7 +164,7 @@ class RoleScorer(nn.Module):
 
 
 def at_words(
-    words: Float[Tensor, "batch word hidden"], rows: Int[Tensor, " frame"], places: Int[Tensor, " frame"]
+    words: Words, rows: Int[Tensor, " frame"], places: Int[Tensor, " frame"]
 ) -> Float[Tensor, "frame hidden"]:
     """The vectors of some words; the gradient of `words[rows, places]` would sort places on a GPU."""
     return words.flatten(0, 1).index_select(0, torch.add(places, rows, alpha=words.shape[1]))
@@ -176,48 +178,80 @@ class SenseClassifier(nn.Linear):
         self.senses = senses
 
     def scores(
-        self,
-        words: Float[Tensor, "batch word hidden"],
-        rows: Int[Tensor, " frame"],
-        predicates: Int[Tensor, " frame"],
+        self, words: Words, rows: Int[Tensor, " frame"], predicates: Int[Tensor, " frame"]
     ) -> Float[Tensor, "frame sense"]:
         return at_least_float32(self(at_words(words, rows, predicates)))
 
     def loss(
         self,
-        words: Float[Tensor, "batch word hidden"],
+        words: Words,
         rows: Int[Tensor, " frame"],
         predicates: Int[Tensor, " frame"],
         senses: Int[Tensor, " frame"],
     ) -> Float[Tensor, " frame"]:
         """The cross entropy of each frame; 0 where its sense is `UNKNOWN`."""
-        scores = self.scores(words, rows, predicates)
-        return functional.cross_entropy(scores, senses, ignore_index=UNKNOWN, reduction="none")
-
-    def alternatives(
-        self,
-        words: Float[Tensor, "batch word hidden"],
-        rows: Int[Tensor, " frame"],
-        predicates: Int[Tensor, " frame"],
-        k: int,
-    ) -> list[tuple[Alternative, ...]]:
-        return k_best(self.scores(words, rows, predicates).softmax(1), self.senses.names, k)
+        return label_losses(self.scores(words, rows, predicates), senses)
 
 
-class SrlDecoder(Decoder):
-    """A classifier for predicates; for each of them a BIO tagger for its arguments with a CRF on top.
-
-    If the labels have senses, a `SenseClassifier` chooses among them.
-    """
+class FrameDecoder(Decoder):
+    """Predicates with their arguments; if the labels have senses, a `SenseClassifier` chooses among them."""
 
     narrow = True
+
+    def __init__(self, hidden: int, labels: Labels) -> None:
+        super().__init__()
+        self.labels, senses = split_frame_labels(labels)
+        self.sense = SenseClassifier(hidden, senses) if len(senses) else None
+
+    def best_senses(
+        self, words: Words, rows: Int[Tensor, " frame"], predicates: Int[Tensor, " frame"]
+    ) -> Int[Tensor, " frame"]:
+        """The index of each predicate's best sense; anything if no senses are learned."""
+        return rows if self.sense is None else self.sense.scores(words, rows, predicates).argmax(1)
+
+    def frames_at(
+        self,
+        places: Int[np.ndarray, "frame 2"],
+        senses: Int[np.ndarray, " frame"],
+        arguments: Iterable[tuple[Span, ...]],
+        sentences: int,
+    ) -> list[tuple[Frame, ...]]:
+        """The frames of each sentence, from the places of predicates, each a row and a word."""
+        frames: list[list[Frame]] = [[] for _ in range(sentences)]
+        for (row, predicate), sense, spans in zip(places.tolist(), senses.tolist(), arguments, strict=True):
+            name = None if self.sense is None else self.sense.senses[sense]
+            frames[row].append(Frame(predicate, name, spans))
+        return [tuple(of_sentence) for of_sentence in frames]
+
+    def items_at(
+        self,
+        words: Words,
+        rows: Int[Tensor, " frame"],
+        predicates: Int[Tensor, " frame"],
+        chances: Float[Tensor, " frame"],
+        k: int,
+    ) -> list[list[Item]]:
+        """Each predicate with its probability, and its senses by a softmax."""
+        places = predicates.tolist()
+        best = k_best(chances[:, None], ("predicate",), k)
+        found = [
+            [Item("predicate", place, place + 1, each)] for place, each in zip(places, best, strict=True)
+        ]
+        if self.sense is not None:
+            best = k_best(self.sense.scores(words, rows, predicates).softmax(1), self.sense.senses.names, k)
+            for items, place, each in zip(found, places, best, strict=True):
+                items.append(Item("sense", place, place + 1, each))
+        return found
+
+
+class SrlDecoder(FrameDecoder):
+    """A classifier for predicates; for each of them a BIO tagger for its arguments with a CRF on top."""
+
     outside: Tensor
 
     def __init__(self, hidden: int, labels: Labels, dim: int, reach: int, dropout: float) -> None:
-        super().__init__()
-        self.labels, senses = split_frame_labels(labels)
+        super().__init__(hidden, labels)
         self.dropout = SharedDropout(dropout)
-        self.sense = SenseClassifier(hidden, senses) if len(senses) else None
         self.predicate = nn.Linear(hidden, 1)
         nn.init.constant_(self.predicate.bias, _RARE)
         self.roles = RoleScorer(hidden, 1 + 2 * len(self.labels), dim, reach, dropout)
@@ -226,15 +260,11 @@ class SrlDecoder(Decoder):
         outside = torch.tensor([0.0, *[_IMPOSSIBLE] * (2 * len(self.labels))])
         self.register_buffer("outside", outside, persistent=False)
 
-    def forward(
-        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
-    ) -> FrameScores:
+    def forward(self, words: Words, mask: Mask) -> FrameScores:
         words = self.dropout(words)
         return FrameScores(at_least_float32(self.predicate(words).squeeze(2)), words)
 
-    def loss(
-        self, scores: FrameScores, targets: FrameBatch, mask: Bool[Tensor, "batch word"]
-    ) -> Float[Tensor, " batch"]:
+    def loss(self, scores: FrameScores, targets: FrameBatch, mask: Mask) -> Float[Tensor, " batch"]:
         gold = targets.is_predicate.to(scores.predicates.dtype)
         losses = functional.binary_cross_entropy_with_logits(
             scores.predicates, gold, mask, reduction="none"
@@ -247,11 +277,7 @@ class SrlDecoder(Decoder):
         return losses.index_add(0, targets.rows, of_frames)
 
     def structure_score(
-        self,
-        scores: FrameScores,
-        targets: FrameBatch,
-        mask: Bool[Tensor, "batch word"],
-        label: int | None = None,
+        self, scores: FrameScores, targets: FrameBatch, mask: Mask, label: int | None = None
     ) -> StructureScore:
         rows, predicates, tags = targets.rows, targets.predicates, targets.tags
         tag_scores = self._gold_tag_scores(scores, targets)
@@ -268,7 +294,7 @@ class SrlDecoder(Decoder):
         return sums_by_sentence(tag_scores[frames, words, tags[frames, words]], rows[frames], len(mask))
 
     @in_steps
-    def decode(self, scores: FrameScores, mask: Bool[Tensor, "batch word"]) -> Steps[list[tuple[Frame, ...]]]:
+    def decode(self, scores: FrameScores, mask: Mask) -> Steps[list[tuple[Frame, ...]]]:
         [chosen] = yield ((scores.predicates > 0) & mask,)
         return (yield from self._frames(scores, mask, np.argwhere(chosen)))
 
@@ -276,7 +302,7 @@ class SrlDecoder(Decoder):
     def decode_given(
         self,
         scores: FrameScores,
-        mask: Bool[Tensor, "batch word"],
+        mask: Mask,
         gold: Sequence[tuple[Frame, ...] | None],
         decoded: Sequence[tuple[Frame, ...]],
     ) -> Steps[list[tuple[Frame, ...]]]:
@@ -298,11 +324,7 @@ class SrlDecoder(Decoder):
         ]
 
     def alternatives(
-        self,
-        scores: FrameScores,
-        mask: Bool[Tensor, "batch word"],
-        decoded: Sequence[tuple[Frame, ...]],
-        k: int,
+        self, scores: FrameScores, mask: Mask, decoded: Sequence[tuple[Frame, ...]], k: int
     ) -> list[tuple[Item, ...]]:
         """Each predicted predicate by a sigmoid, its sense by a softmax, and its arguments as BIO tags by the
         CRF's marginals."""
@@ -315,15 +337,11 @@ class SrlDecoder(Decoder):
         tags = self.crf.marginals(self._tag_scores(scores.words, rows, predicates, *at), lengths)
         names = ("O", *(f"{place}-{name}" for place in "BI" for name in self.labels.names))
         of_words = iter(k_best(tags.flatten(0, 1), names, k))
-        chances = iter(k_best(scores.predicates[rows, predicates].sigmoid()[:, None], ("predicate",), k))
-        of_senses: Iterator[tuple[Alternative, ...]] = iter(())
-        if self.sense is not None:
-            of_senses = iter(self.sense.alternatives(scores.words, rows, predicates, k))
+        chances = scores.predicates[rows, predicates].sigmoid()
+        of_predicates = self.items_at(scores.words, rows, predicates, chances, k)
         found: list[list[Item]] = [[] for _ in decoded]
-        for (row, predicate), length in zip(places, lengths.tolist(), strict=True):
-            found[row].append(Item("predicate", predicate, predicate + 1, next(chances)))
-            if self.sense is not None:
-                found[row].append(Item("sense", predicate, predicate + 1, next(of_senses)))
+        for (row, predicate), length, items in zip(places, lengths.tolist(), of_predicates, strict=True):
+            found[row] += items
             for word in range(mask.shape[1]):
                 best = next(of_words)
                 if word < length and word != predicate:
@@ -331,26 +349,17 @@ class SrlDecoder(Decoder):
         return [tuple(items) for items in found]
 
     def _frames(
-        self,
-        scores: FrameScores,
-        mask: Bool[Tensor, "batch word"],
-        places: Int[np.ndarray, "frame 2"],
+        self, scores: FrameScores, mask: Mask, places: Int[np.ndarray, "frame 2"]
     ) -> Steps[list[tuple[Frame, ...]]]:
         """The frames of predicates at these places, each a row and a word."""
         if not len(places):
             return [()] * len(mask)
         rows, predicates, *at = yield self._columns(places, mask.shape[1])
         chain = self.crf.chain(self._tag_scores(scores.words, rows, predicates, *at))
-        best = rows if self.sense is None else self.sense.scores(scores.words, rows, predicates).argmax(1)
-        *of_paths, of_senses = yield mask.sum(1)[rows], *chain, best
-        tags = best_paths(*of_paths)
-        senses: list[str | None] = [None] * len(places)
-        if self.sense is not None:
-            senses = [self.sense.senses[index] for index in of_senses.tolist()]
-        frames: list[list[Frame]] = [[] for _ in range(len(mask))]
-        for (row, predicate), sense, sequence in zip(places.tolist(), senses, tags, strict=True):
-            frames[row].append(Frame(predicate, sense, tagged_spans(sequence, self.labels)))
-        return [tuple(of_sentence) for of_sentence in frames]
+        best = self.best_senses(scores.words, rows, predicates)
+        *of_paths, senses = yield mask.sum(1)[rows], *chain, best
+        arguments = (tagged_spans(tags, self.labels) for tags in best_paths(*of_paths))
+        return self.frames_at(places, senses, arguments, len(mask))
 
     @staticmethod
     def _gold_senses(
@@ -371,7 +380,7 @@ class SrlDecoder(Decoder):
 
     def _tag_scores(
         self,
-        words: Float[Tensor, "batch word hidden"],
+        words: Words,
         rows: Int[Tensor, " frame"],
         predicates: Int[Tensor, " frame"],
         places: Int[Tensor, " frame"],

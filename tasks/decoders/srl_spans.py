@@ -10,7 +10,7 @@ therefore computed per word, and spans add up what they need.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, no_type_check
 
 import numpy as np
@@ -19,38 +19,29 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mtl.tasks.compiled import compiled
 from mtl.tasks.decoders.decoder import (
-    Alternative,
-    Decoder,
     Item,
+    Mask,
     SharedDropout,
+    Steps,
     StructureScore,
+    Words,
     at_least_float32,
+    in_steps,
     k_best,
+    label_losses,
     one_after_another,
     scores_at,
     sums_by_sentence,
 )
-from mtl.tasks.decoders.srl import SenseClassifier, at_words
-from mtl.tasks.decoders.steps import Steps, in_steps
+from mtl.tasks.decoders.srl import FrameDecoder, at_words
+from mtl.tasks.recursions import compiled
 from mtl.tasks.sentence import Frame, Sentence, Span
 from mtl.tasks.spans import representable_frames, split_frame_labels
 from mtl.tasks.task import UNKNOWN, Labels, annotated_layer
 
 _RARE = -5.0
 """Log odds of a role at the start: about one pair in ten has a role, and there are some dozens of roles."""
-
-
-class RankedTargets(NamedTuple):
-    """Per argument its predicate, first and last word and role; per frame its predicate and sense."""
-
-    predicates: Int[np.ndarray, " argument"]
-    firsts: Int[np.ndarray, " argument"]
-    lasts: Int[np.ndarray, " argument"]
-    roles: Int[np.ndarray, " argument"]
-    frames: Int[np.ndarray, " frame"]
-    senses: Int[np.ndarray, " frame"]
 
 
 class RankedBatch(NamedTuple):
@@ -66,6 +57,24 @@ class RankedBatch(NamedTuple):
     senses: Int[Tensor, " frame"]
 
 
+class RankedTargets(NamedTuple):
+    """Per argument its predicate, first and last word and role; per frame its predicate and sense."""
+
+    predicates: Int[np.ndarray, " argument"]
+    firsts: Int[np.ndarray, " argument"]
+    lasts: Int[np.ndarray, " argument"]
+    roles: Int[np.ndarray, " argument"]
+    frames: Int[np.ndarray, " frame"]
+    senses: Int[np.ndarray, " frame"]
+
+    @staticmethod
+    def collate(targets: Sequence[RankedTargets], width: int) -> RankedBatch:
+        return RankedBatch(
+            *one_after_another([target[:4] for target in targets]),
+            *one_after_another([target[4:] for target in targets]),
+        )
+
+
 class SpanPairScores(NamedTuple):
     """The scores of predicates and spans, what roles are scored from, and the words."""
 
@@ -75,7 +84,7 @@ class SpanPairScores(NamedTuple):
     run past the end of the sentence."""
     parts: Float[Tensor, "batch word part"]
     """A word's part as first word, as last, in the mean of a span, and as a predicate."""
-    words: Float[Tensor, "batch word hidden"]
+    words: Words
 
 
 def ranked_targets(
@@ -94,14 +103,6 @@ def ranked_targets(
     return RankedTargets(
         *np.array(arguments, dtype=np.int64).reshape(-1, 4).T,
         *np.array(of_frames, dtype=np.int64).reshape(-1, 2).T,
-    )
-
-
-def collate_ranked(targets: Sequence[RankedTargets]) -> RankedBatch:
-    """The targets of a batch."""
-    return RankedBatch(
-        *one_after_another([target[:4] for target in targets]),
-        *one_after_another([target[4:] for target in targets]),
     )
 
 
@@ -128,13 +129,8 @@ class Candidates(NamedTuple):
     """Sentences have different numbers of candidates."""
 
 
-class RankingDecoder(Decoder):
-    """Candidates by the scores of words and spans, and roles of all pairs of candidates.
-
-    If the labels have senses, a `SenseClassifier` chooses among them.
-    """
-
-    narrow = True
+class RankingDecoder(FrameDecoder):
+    """Candidates by the scores of words and spans, and roles of all pairs of candidates."""
 
     def __init__(
         self,
@@ -148,11 +144,9 @@ class RankingDecoder(Decoder):
         predicate_ratio: float,
         overlaps: bool,
     ) -> None:
-        super().__init__()
-        self.labels, senses = split_frame_labels(labels)
+        super().__init__(hidden, labels)
         self.dim, self.longest, self.overlaps = dim, longest, overlaps
         self.argument_ratio, self.predicate_ratio = argument_ratio, predicate_ratio
-        self.sense = SenseClassifier(hidden, senses) if len(senses) else None
         self.parts = nn.Linear(hidden, 8 * dim)
         self.widths = nn.Embedding(longest, 2 * dim)
         nn.init.normal_(self.widths.weight, std=0.02)
@@ -160,9 +154,7 @@ class RankingDecoder(Decoder):
         self.role = _Scorer(dim, max(len(self.labels), 1), dropout)
         nn.init.constant_(self.role.output.bias, _RARE)
 
-    def forward(
-        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
-    ) -> SpanPairScores:
+    def forward(self, words: Words, mask: Mask) -> SpanPairScores:
         batch, width, _ = words.shape
         of_predicates, of_spans, of_pairs = self.parts(words).split([self.dim, 3 * self.dim, 4 * self.dim], 2)
         firsts = torch.arange(width, device=words.device)[:, None]
@@ -178,9 +170,7 @@ class RankingDecoder(Decoder):
             words,
         )
 
-    def loss(
-        self, scores: SpanPairScores, targets: RankedBatch, mask: Bool[Tensor, "batch word"]
-    ) -> Float[Tensor, " batch"]:
+    def loss(self, scores: SpanPairScores, targets: RankedBatch, mask: Mask) -> Float[Tensor, " batch"]:
         """The cross entropy of all pairs of candidates; what has a role is a candidate in any case."""
         spans, widths = scores.spans.flatten(1), scores.spans.shape[2]
         gold = targets.firsts * widths + targets.lasts - targets.firsts
@@ -205,24 +195,15 @@ class RankingDecoder(Decoder):
         roles = torch.where(targets.roles >= 0, targets.roles + 1, UNKNOWN)
         labels[frames[targets.rows, targets.predicates], numbers[targets.rows, gold]] = roles
         labels = labels.masked_fill(~there[rows], UNKNOWN)
-        losses = functional.cross_entropy(
-            functional.pad(pairs, (1, 0)).flatten(0, 1),
-            labels.flatten(),
-            ignore_index=UNKNOWN,
-            reduction="none",
-        )
-        summed = scores.predicates.new_zeros(len(mask)).index_add(0, rows, losses.view(labels.shape).sum(1))
+        losses = label_losses(functional.pad(pairs, (1, 0)), labels).sum(1)
+        summed = scores.predicates.new_zeros(len(mask)).index_add(0, rows, losses)
         if self.sense is not None:
             of_senses = self.sense.loss(scores.words, targets.frame_rows, targets.frames, targets.senses)
             summed = summed.index_add(0, targets.frame_rows, of_senses)
         return summed
 
     def structure_score(
-        self,
-        scores: SpanPairScores,
-        targets: RankedBatch,
-        mask: Bool[Tensor, "batch word"],
-        label: int | None = None,
+        self, scores: SpanPairScores, targets: RankedBatch, mask: Mask, label: int | None = None
     ) -> StructureScore:
         """The scores of the roles, each with those of its predicate and its span, which are not pruned."""
         rows, roles = targets.rows, targets.roles
@@ -243,9 +224,7 @@ class RankingDecoder(Decoder):
         )
 
     @in_steps
-    def decode(
-        self, scores: SpanPairScores, mask: Bool[Tensor, "batch word"]
-    ) -> Steps[list[tuple[Frame, ...]]]:
+    def decode(self, scores: SpanPairScores, mask: Mask) -> Steps[list[tuple[Frame, ...]]]:
         """A predicate without arguments is none."""
         [chosen] = yield (self._predicates(scores, mask),)
         frames = yield from self._frames(scores, mask, np.argwhere(chosen))
@@ -255,7 +234,7 @@ class RankingDecoder(Decoder):
     def decode_given(
         self,
         scores: SpanPairScores,
-        mask: Bool[Tensor, "batch word"],
+        mask: Mask,
         gold: Sequence[tuple[Frame, ...] | None],
         decoded: Sequence[tuple[Frame, ...]],
     ) -> Steps[list[tuple[Frame, ...]]]:
@@ -264,15 +243,10 @@ class RankingDecoder(Decoder):
             for row, frames in enumerate(gold)
             for predicate in sorted({frame.predicate for frame in frames or ()})
         ]
-        frames = yield from self._frames(scores, mask, np.array(given, dtype=np.int64).reshape(-1, 2))
-        return [tuple(of_row) for of_row in frames]
+        return (yield from self._frames(scores, mask, np.array(given, dtype=np.int64).reshape(-1, 2)))
 
     def alternatives(
-        self,
-        scores: SpanPairScores,
-        mask: Bool[Tensor, "batch word"],
-        decoded: Sequence[tuple[Frame, ...]],
-        k: int,
+        self, scores: SpanPairScores, mask: Mask, decoded: Sequence[tuple[Frame, ...]], k: int
     ) -> list[tuple[Item, ...]]:
         """Each predicted predicate with the probability that one of its candidates has a role, as if these
         were independent, its sense by a softmax, and the roles of its arguments, with `O`, by one each."""
@@ -282,31 +256,25 @@ class RankingDecoder(Decoder):
         arguments = self._arguments(scores, mask)
         none = functional.pad(self._pairs(scores, rows, words, arguments), (1, 0)).log_softmax(2)[:, :, 0]
         some = -torch.expm1(none.masked_fill(~arguments.there[rows], 0.0).sum(1))
-        chances = iter(k_best(some.clamp(0, 1)[:, None], ("predicate",), k))
-        of_senses: Iterator[tuple[Alternative, ...]] = iter(())
-        if self.sense is not None:
-            of_senses = iter(self.sense.alternatives(scores.words, rows, words, k))
+        of_predicates = self.items_at(scores.words, rows, words, some.clamp(0, 1), k)
         spans = [(row, frame.predicate, s.start, s.end - 1) for row, frame in frames for s in frame.arguments]
         index = torch.tensor(spans, dtype=torch.long, device=mask.device).view(-1, 4)
         of_pairs = functional.pad(self._pairs_at(scores, *index.unbind(1)), (1, 0)).softmax(1)
         roles = iter(k_best(of_pairs, ("O", *self.labels.names), k))
         found: list[list[Item]] = [[] for _ in decoded]
-        for row, frame in frames:
-            place = frame.predicate
-            found[row].append(Item("predicate", place, place + 1, next(chances)))
-            if self.sense is not None:
-                found[row].append(Item("sense", place, place + 1, next(of_senses)))
-            found[row] += [Item("role", s.start, s.end, next(roles), place) for s in frame.arguments]
+        for (row, frame), items in zip(frames, of_predicates, strict=True):
+            found[row] += items
+            found[row] += [
+                Item("role", s.start, s.end, next(roles), frame.predicate) for s in frame.arguments
+            ]
         return [tuple(items) for items in found]
 
-    def _predicates(
-        self, scores: SpanPairScores, mask: Bool[Tensor, "batch word"]
-    ) -> Bool[Tensor, "batch word"]:
+    def _predicates(self, scores: SpanPairScores, mask: Mask) -> Mask:
         """Which words are candidates for predicates."""
         words, there = _best(scores.predicates.masked_fill(~mask, -torch.inf), mask, self.predicate_ratio)
         return torch.zeros_like(mask).scatter_(1, words, there)
 
-    def _arguments(self, scores: SpanPairScores, mask: Bool[Tensor, "batch word"]) -> Candidates:
+    def _arguments(self, scores: SpanPairScores, mask: Mask) -> Candidates:
         found, there = _best(scores.spans.flatten(1), mask, self.argument_ratio)
         return _candidates(found, scores.spans.shape[2], there)
 
@@ -346,18 +314,14 @@ class RankingDecoder(Decoder):
         return self.role(first)[:, 0, : len(self.labels)] + alone[:, None]
 
     def _frames(
-        self,
-        scores: SpanPairScores,
-        mask: Bool[Tensor, "batch word"],
-        places: Int[np.ndarray, "frame 2"],
-    ) -> Steps[list[list[Frame]]]:
+        self, scores: SpanPairScores, mask: Mask, places: Int[np.ndarray, "frame 2"]
+    ) -> Steps[list[tuple[Frame, ...]]]:
         """The frames of predicates at these places, each a row and a word."""
-        frames: list[list[Frame]] = [[] for _ in range(len(mask))]
         if not len(places):
-            return frames
+            return [()] * len(mask)
         [[rows, predicates]] = yield (np.ascontiguousarray(places.T),)
         arguments = self._arguments(scores, mask)
-        best = rows if self.sense is None else self.sense.scores(scores.words, rows, predicates).argmax(1)
+        best = self.best_senses(scores.words, rows, predicates)
         of_pairs: list[Tensor] = []
         if len(self.labels):
             pairs = self._pairs(scores, rows, predicates, arguments).masked_fill(
@@ -365,7 +329,7 @@ class RankingDecoder(Decoder):
             )
             ends = arguments.lasts + 1
             of_pairs = [*pairs.max(2), arguments.firsts.index_select(0, rows), ends.index_select(0, rows)]
-        of_senses, *candidates = yield best, *of_pairs
+        senses, *candidates = yield best, *of_pairs
         chosen: list[list[Span]] = [[] for _ in places]
         if candidates:
             weights, roles, firsts, ends = candidates
@@ -374,18 +338,9 @@ class RankingDecoder(Decoder):
             else:
                 taken = select_arguments(weights, firsts, ends, places[:, 1].copy(), mask.shape[1])
             for frame, number in taken.tolist():
-                span = Span(
-                    int(firsts[frame, number]),
-                    int(ends[frame, number]),
-                    self.labels[int(roles[frame, number])],
-                )
-                chosen[frame].append(span)
-        senses: list[str | None] = [None] * len(places)
-        if self.sense is not None:
-            senses = [self.sense.senses[index] for index in of_senses.tolist()]
-        for (row, predicate), sense, spans in zip(places.tolist(), senses, chosen, strict=True):
-            frames[row].append(Frame(predicate, sense, tuple(sorted(spans))))
-        return frames
+                first, end, role = (column[frame, number].item() for column in (firsts, ends, roles))
+                chosen[frame].append(Span(first, end, self.labels[role]))
+        return self.frames_at(places, senses, [tuple(sorted(spans)) for spans in chosen], len(mask))
 
 
 def _spans(
@@ -412,7 +367,7 @@ def _at(
 
 def _best(
     scores: Float[Tensor, "batch place"],
-    mask: Bool[Tensor, "batch word"],
+    mask: Mask,
     ratio: float,
     rows: Int[Tensor, " item"] | None = None,
     items: Int[Tensor, " item"] | None = None,

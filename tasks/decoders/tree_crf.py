@@ -1,4 +1,4 @@
-"""Trees and graphs whose arcs depend on each other: a CRF over trees, and variational inference.
+"""Trees whose arcs depend on each other: a CRF over trees, and variational inference.
 
 supar has the dynamic programming over projective trees. Its sum over all trees (`MatrixTree`) overflows where
 scores are far apart, and its variational inference cannot be exported to ONNX, so these are here.
@@ -7,46 +7,16 @@ scores are far apart, and its variational inference cannot be exported to ONNX, 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from jaxtyping import Float, Int
+from torch import Tensor
 from torch.nn import functional
 
-from mtl.tasks.decoders.decoder import Mlp, PairScores, at_least_float32, scores_at
+from mtl.tasks.decoders.decoder import MEAN_FIELD_STEPS, Mask, PairScores, Words, of_other_words, scores_at
 from mtl.tasks.decoders.dep import ArcBatch, DepDecoder, SiblingScores, TreeScores, siblings_of
-from mtl.tasks.decoders.graph import GraphDecoder
-from mtl.tasks.task import UNKNOWN, Labels
+from mtl.tasks.task import UNKNOWN
 
 _FORBIDDEN = -1e30
 """The score of an arc that cannot be: finite, since the gradient of a sum without finite terms is NaN."""
-_STEPS = 3
-"""Steps of mean field inference, as many as supar takes."""
-
-
-class ThreeWords(nn.Module):
-    """Scores of three words each: sums of products of three vectors' features.
-
-    Each word has a vector for each of three roles. A kind of score is the roles of its three words; it begins
-    at 0, so that arcs begin independent of each other.
-    """
-
-    def __init__(
-        self, hidden: int, dim: int, dropout: float, kinds: tuple[tuple[int, int, int], ...]
-    ) -> None:
-        super().__init__()
-        self.kinds = kinds
-        self.mlp = Mlp(hidden, 3 * dim, dropout)
-        self.weights = nn.Parameter(torch.zeros(len(kinds), dim))
-
-    def forward(
-        self, words: Float[Tensor, "batch candidate hidden"]
-    ) -> list[Float[Tensor, "batch candidate candidate candidate"]]:
-        roles = self.mlp(words).chunk(3, 2)
-        return [
-            at_least_float32(
-                torch.einsum("bxr,byr,bzr->bxyz", roles[first] * weight, roles[second], roles[third])
-            )
-            for weight, (first, second, third) in zip(self.weights, self.kinds, strict=True)
-        ]
 
 
 class TreeCrf(DepDecoder):
@@ -58,38 +28,7 @@ class TreeCrf(DepDecoder):
     number of right heads is decoded (minimum Bayes risk).
     """
 
-    def __init__(
-        self,
-        hidden: int,
-        labels: Labels,
-        arc_dim: int,
-        relation_dim: int,
-        dropout: float,
-        *,
-        projective: bool,
-        tie_root: bool,
-        sibling_dim: int | None = None,
-    ) -> None:
-        super().__init__(
-            hidden, labels, arc_dim, relation_dim, dropout, projective=projective, tie_root=tie_root
-        )
-        self.projective = projective
-        self.siblings = None
-        if sibling_dim is not None:
-            self.siblings = ThreeWords(hidden, sibling_dim, dropout, ((0, 1, 2),))
-
-    def forward(
-        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
-    ) -> TreeScores:
-        scores = super().forward(words, mask)
-        if self.siblings is None:
-            return scores
-        siblings = self.siblings(self.with_root(words))[0]
-        return SiblingScores(scores.arcs, scores.dependents, scores.heads, siblings)
-
-    def loss(
-        self, scores: TreeScores, targets: ArcBatch, mask: Bool[Tensor, "batch word"]
-    ) -> Float[Tensor, " batch"]:
+    def loss(self, scores: TreeScores, targets: ArcBatch, mask: Mask) -> Float[Tensor, " batch"]:
         known, lengths, of_siblings = targets.heads != UNKNOWN, mask.sum(1), siblings_of(scores)
         gold = self._of_arcs(scores, targets.heads).sum(1)
         partial = (known.sum(1) < lengths).nonzero()[:, 0]
@@ -99,7 +38,7 @@ class TreeCrf(DepDecoder):
             arcs = scores.arcs.masked_fill(ruled_out, -torch.inf)[partial]
             siblings = None if of_siblings is None else of_siblings[partial]
             gold = gold.index_copy(0, partial, self.log_partition(arcs, siblings, lengths[partial]))
-        relations = self._relation_losses(scores, targets).view(mask.shape).sum(1)
+        relations = self._relation_losses(scores, targets).sum(1)
         return self.log_partition(scores.arcs, of_siblings, lengths) - gold + relations
 
     def log_partition(
@@ -126,9 +65,7 @@ class TreeCrf(DepDecoder):
             partition: Tensor = trees.log_partition
             return partition
 
-    def head_probabilities(
-        self, scores: TreeScores, mask: Bool[Tensor, "batch word"]
-    ) -> Float[Tensor, "batch word candidate"]:
+    def head_probabilities(self, scores: TreeScores, mask: Mask) -> Float[Tensor, "batch word candidate"]:
         """The marginals of arcs: gradients of the sum over trees."""
         with torch.inference_mode(False), torch.enable_grad():
             arcs = scores.arcs.detach().clone().requires_grad_()
@@ -136,9 +73,7 @@ class TreeCrf(DepDecoder):
             siblings = None if siblings is None else siblings.detach().clone()
             return torch.autograd.grad(self.log_partition(arcs, siblings, mask.sum(1)).sum(), arcs)[0]
 
-    def _for_trees(
-        self, scores: TreeScores, mask: Bool[Tensor, "batch word"]
-    ) -> Float[Tensor, "batch word candidate"]:
+    def _for_trees(self, scores: TreeScores, mask: Mask) -> Float[Tensor, "batch word candidate"]:
         return self.head_probabilities(scores, mask).masked_fill(scores.arcs.isneginf(), -torch.inf)
 
     def _of_arcs(self, scores: TreeScores, heads: Int[Tensor, "batch word"]) -> Float[Tensor, "batch word"]:
@@ -202,78 +137,11 @@ class VariationalTrees(DepDecoder):
     and decoding are those of `DepDecoder`.
     """
 
-    def __init__(
-        self,
-        hidden: int,
-        labels: Labels,
-        arc_dim: int,
-        relation_dim: int,
-        dropout: float,
-        *,
-        projective: bool,
-        tie_root: bool,
-        sibling_dim: int,
-    ) -> None:
-        super().__init__(
-            hidden, labels, arc_dim, relation_dim, dropout, projective=projective, tie_root=tie_root
-        )
-        self.siblings = ThreeWords(hidden, sibling_dim, dropout, ((0, 1, 2),))
-
-    def forward(
-        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
-    ) -> TreeScores:
+    def forward(self, words: Words, mask: Mask) -> PairScores:
         scores = super().forward(words, mask)
-        siblings = of_other_words(self.siblings(self.with_root(words))[0], mask)
+        assert isinstance(scores, SiblingScores)
+        siblings = of_other_words(scores.siblings, mask)
         arcs = scores.arcs
-        for _ in range(_STEPS):
+        for _ in range(MEAN_FIELD_STEPS):
             arcs = scores.arcs + (arcs.softmax(2).mT[:, None] * siblings).sum(3)
-        return scores._replace(arcs=arcs)
-
-
-class VariationalGraphs(GraphDecoder):
-    """Arcs by mean field inference over all pairs of arcs with a common word (Wang et al. 2019).
-
-    The pairs are siblings, which have one head, two heads of one word, and grandparents. The scores of arcs
-    are those after the last step, whose sigmoid is the probability of an arc. Loss and decoding are those of
-    `GraphDecoder`.
-    """
-
-    def __init__(
-        self,
-        hidden: int,
-        labels: Labels,
-        arc_dim: int,
-        label_dim: int,
-        dropout: float,
-        interpolation: float,
-        connected: bool,
-        pair_dim: int,
-    ) -> None:
-        super().__init__(hidden, labels, arc_dim, label_dim, dropout, interpolation, connected)
-        # The roles: a dependent, a head, a dependent's dependent.
-        self.pairs = ThreeWords(hidden, pair_dim, dropout, ((0, 1, 0), (0, 1, 1), (0, 1, 2)))
-
-    def forward(
-        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
-    ) -> PairScores:
-        scores = super().forward(words, mask)
-        siblings, heads, grandchildren = (
-            of_other_words(pairs, mask) for pairs in self.pairs(self.with_root(words))
-        )
-        arcs = scores.arcs
-        for _ in range(_STEPS):
-            found = arcs.sigmoid()
-            between = found[:, :, 1:]
-            of_pairs = found.mT[:, None] * siblings + between[:, :, None] * heads
-            arcs = scores.arcs + (of_pairs + between.mT[:, :, None] * grandchildren).sum(3)
-        return scores._replace(arcs=arcs)
-
-
-def of_other_words(
-    scores: Float[Tensor, "batch candidate candidate candidate"], mask: Bool[Tensor, "batch word"]
-) -> Float[Tensor, "batch word candidate word"]:
-    """Scores of a word, a head and a third word; 0 where this is one of the two, or padding."""
-    numbers = torch.arange(scores.shape[3], device=scores.device)
-    same = (numbers[:, None, None] == numbers) | (numbers[:, None] == numbers)
-    there = functional.pad(mask, (1, 0), value=True)
-    return scores.masked_fill(same | ~there[:, None, None], 0.0)[:, 1:, :, 1:]
+        return PairScores(arcs, scores.dependents, scores.heads)

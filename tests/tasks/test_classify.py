@@ -26,7 +26,7 @@ def test_classes_are_those_of_the_training_sentences_or_all_of_the_task() -> Non
     labels = task.labels([*sentences, ONE, labelled("cola", "1")])
     assert labels.names == ("no", "yes")
     batch = task.collate([task.targets(s, Labels(["yes"])) for s in sentences], 2)
-    assert batch.labels.tolist() == [0, UNKNOWN, 0]
+    assert batch.values.tolist() == [0, UNKNOWN, 0]
     assert Cola().labels([labelled("cola", "1")]).names == ("0", "1")
     with pytest.raises(ValueError, match="no class of classify"):
         task.targets(ONE, labels)
@@ -38,7 +38,7 @@ def test_numbers_have_no_labels() -> None:
     labels = task.labels(sentences)
     assert len(labels) == 0
     batch = task.collate([task.targets(sentence, labels) for sentence in sentences], 2)
-    torch.testing.assert_close(batch.numbers, torch.tensor([1.5, 3.0]))
+    torch.testing.assert_close(batch.values, torch.tensor([1.5, 3.0]))
     with pytest.raises(ValueError, match="has no regress"):
         task.targets(ONE, labels)
 

@@ -78,7 +78,7 @@ def test_punctuation_is_told_by_the_form_alone() -> None:
 
 
 def _score(*pairs: tuple[str, str]) -> dict[str, float]:
-    metric = BracketScores()
+    metric = BracketScores("tree")
     trees = [(Tree.parse(gold), Tree.parse(predicted)) for gold, predicted in pairs]
     gold = [Sentence(tuple(str(leaf.children) for leaf in tree.leaves()), tree=tree) for tree, _ in trees]
     metric.update([constituents(tree) for _, tree in trees], gold)
@@ -86,7 +86,7 @@ def _score(*pairs: tuple[str, str]) -> dict[str, float]:
 
 
 def _counts(gold: str, predicted: str) -> tuple[int, int, int]:
-    metric = BracketScores()
+    metric = BracketScores("tree")
     tree = Tree.parse(gold)
     sentence = Sentence(tuple(str(leaf.children) for leaf in tree.leaves()), tree=tree)
     metric.update([constituents(Tree.parse(predicted))], [sentence])
@@ -143,7 +143,7 @@ def test_scores_of_spans_are_those_that_supar_counts() -> None:
     from supar.utils.metric import SpanMetric
 
     generator = np.random.default_rng(0)
-    metric, theirs = BracketScores(), SpanMetric()
+    metric, theirs = BracketScores("tree"), SpanMetric()
     for length in generator.integers(2, 5, size=60).tolist():
         words = ("w",) * length
         trees = []
@@ -165,6 +165,6 @@ def test_scores_of_spans_are_those_that_supar_counts() -> None:
 
 
 def test_what_is_not_annotated_is_skipped() -> None:
-    metric = BracketScores()
+    metric = BracketScores("tree")
     metric.update([()], [Sentence(("a",))])
     assert int(metric.counts[-1]) == 0

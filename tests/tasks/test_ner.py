@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mtl.tasks.decoders.ner import NerDecoder
+from mtl.tasks.decoders.spans import NerDecoder
 from mtl.tasks.metrics import SpanScores
 from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.structured import Ner
@@ -140,7 +140,7 @@ def test_scores_are_those_of_conlleval() -> None:
         Sentence(tuple("not annotated")),
     ]
     predicted = [(Span(0, 2, "ORG"), Span(3, 4, "LOC")), (Span(0, 1, "PER"),), (Span(0, 1, "PER"),)]
-    whole = SpanScores()
+    whole = SpanScores("entities")
     whole.update(predicted, gold)
     scores = whole.compute()
     rounded = {name: round(value, 2) for name, value in scores.items()}
@@ -152,7 +152,7 @@ def test_scores_are_those_of_conlleval() -> None:
         "f1/ORG": 0.0,
         "f1/PER": 50.0,
     }
-    parts = SpanScores()
+    parts = SpanScores("entities")
     for guess, sentence in zip(predicted, gold, strict=True):
         parts.update([guess], [sentence])
     assert parts.compute() == scores
@@ -161,12 +161,11 @@ def test_scores_are_those_of_conlleval() -> None:
 def test_ranks_that_met_different_types_add_up() -> None:
     """What torchmetrics does over ranks: sums are added, lists joined."""
     gold = [Sentence(("a",), entities=(Span(0, 1, name),)) for name in ("PER", "WORK_OF_ART", "PER")]
-    first, second, whole = SpanScores(), SpanScores(), SpanScores()
+    first, second, whole = SpanScores("entities"), SpanScores("entities"), SpanScores("entities")
     first.update([(Span(0, 1, "PER"),)], gold[:1])
     second.update([(), ()], gold[1:])
     whole.update([(Span(0, 1, "PER"),), (), ()], gold)
-    for name in ("correct", "predicted", "gold"):
-        setattr(first, name, getattr(first, name) + getattr(second, name))
+    first.counts += second.counts
     first.records = torch.cat([*first.records, *second.records])
     assert first.compute() == whole.compute()
     assert set(whole.compute()) == {"precision", "recall", "f1", "f1/PER", "f1/WORK_OF_ART"}

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from mtl.tasks.decoders.bio import BioSpans
 from mtl.tasks.decoders.crf import tagged_spans
 from mtl.tasks.decoders.decoder import Decoder
-from mtl.tasks.decoders.dep import projective_trees
+from mtl.tasks.decoders.spans import BioSpans
 from mtl.tasks.decoders.tree_crf import TreeCrf
 from mtl.tasks.rules import Match, Rule, TaskRules, rules_from
 from mtl.tasks.sentence import Arcs, Span
@@ -132,7 +131,7 @@ def candidates(decoder: Decoder, scores: Any) -> list[tuple[Any, Any]]:
         ]
     found = []
     for heads in trees(len(WORDS)):
-        if decoder.best_trees is projective_trees and crosses(heads):  # type: ignore[attr-defined]
+        if decoder.projective and crosses(heads):  # type: ignore[attr-defined]
             continue
         total = score_of_tree(scores, heads)
         of_arcs = decoder._relations(scores, torch.tensor([heads, heads]))[0].tolist()  # type: ignore[operator]

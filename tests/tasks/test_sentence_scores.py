@@ -8,9 +8,8 @@ import scipy.stats
 import torch
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-from mtl.tasks.metrics import ClassScores
+from mtl.tasks.metrics import Classes, ClassScores, Correlation
 from mtl.tasks.sentence import Sentence
-from mtl.tasks.sentence_scores import Classes, Correlation
 
 SCORES = ("accuracy", "f1", "matthews")
 
@@ -75,7 +74,7 @@ def test_what_is_undefined_is_zero(gold, guess) -> None:
     metric = Classes("cola", ("0", "1"), ("matthews",), "matthews")
     metric.update(list(guess), sentences("cola", gold))
     assert metric.compute() == {"matthews": 0.0}
-    assert metric.score(metric.confusion.numpy().reshape(1, -1) * 1.0) == 0.0
+    assert metric.score(metric.counts.numpy()[None] * 1.0) == 0.0
 
 
 @pytest.mark.parametrize("main", SCORES)
@@ -154,8 +153,8 @@ def test_ranks_add_up() -> None:
         guess, gold = ["0", "1", "1"], sentences("cola", "011" if rank else "101")
         share.update(guess, gold)
         whole.update(guess, gold)
-    total = sum((share.confusion for share in shares), torch.zeros(2, 2, dtype=torch.long))
-    assert total.tolist() == whole.confusion.tolist()
-    assert set(whole._reductions) == {"confusion"}
+    total = sum((share.counts for share in shares), torch.zeros(4, dtype=torch.long))
+    assert total.tolist() == whole.counts.tolist()
+    assert set(whole._reductions) == {"counts"}
     assert [reduce.__name__ for reduce in whole._reductions.values()] == ["dim_zero_sum"]
     assert [reduce.__name__ for reduce in Correlation("stsb")._reductions.values()] == ["dim_zero_cat"] * 2

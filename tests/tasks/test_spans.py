@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.tasks.decoders.crf import tagged_spans
-from mtl.tasks.decoders.ner import select_spans
+from mtl.tasks.decoders.spans import select_spans
 from mtl.tasks.decoders.srl import frame_targets
 from mtl.tasks.sentence import Frame, Sentence, Span
 from mtl.tasks.spans import (

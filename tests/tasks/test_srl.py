@@ -163,7 +163,7 @@ def test_scores_are_those_of_srl_eval() -> None:
     )
     first = Frame(1, None, (Span(0, 1, "C-A0"), Span(2, 4, "A1"), Span(6, 7, "AM"), Span(7, 8, "C-AM")))
     predicted = (first, Frame(7, None, (Span(0, 1, "A0"),)), Frame(4, None, (Span(2, 4, "A0"),)))
-    metric = ArgumentScores()
+    metric = ArgumentScores("frames")
     metric.update([predicted, ()], [gold, Sentence(("not", "annotated"))])
     scores = metric.compute()
     assert {name: round(value, 2) for name, value in scores.items()} == {
@@ -259,7 +259,7 @@ def test_scores_of_senses_by_hand() -> None:
     )
     predicted = (Frame(0, "go.01", (Span(1, 2, "A0"),)), Frame(3, "eat.02", ()), Frame(5, "x.01", ()))
     given = (*predicted[:2], Frame(4, "be.01", ()), predicted[2])
-    metric = ArgumentScores(senses=True)
+    metric = ArgumentScores("frames", senses=True)
     metric.update([predicted], [gold], [given])
     scores = metric.compute()
     assert scores["sense/accuracy"] == pytest.approx(100 * 2 / 3)

@@ -39,7 +39,7 @@ from mtl.models.batches import (
 )
 from mtl.models.joint import JointModel
 from mtl.models.subwords import SubwordTokenizer, Tokens
-from mtl.tasks.decoders.steps import copied
+from mtl.tasks.decoders.decoder import copied
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.structured import Pos
 from tests.mtl import tiny

@@ -21,10 +21,10 @@ from mtl.models import encoder
 from mtl.models.batches import Batch, collate, examples
 from mtl.models.joint import JointModel
 from mtl.models.pass_graphs import PassGraphs
-from mtl.tasks.captured import RecursionGraphs, Tensors
 from mtl.tasks.catalogue import STRUCTURED
 from mtl.tasks.decoders import con, crf
 from mtl.tasks.decoders.crf import BioCrf
+from mtl.tasks.recursions import RecursionGraphs, Tensors
 from mtl.training import step
 from mtl.training.assembly import quiet_lightning
 from mtl.training.balancers import Uniform

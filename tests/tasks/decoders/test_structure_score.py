@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.tasks.catalogue import STRUCTURED, TASKS
-from mtl.tasks.decoders.classifier import SentenceClassifier, SentenceLabels
+from mtl.tasks.decoders.classifier import SentenceBatch, SentenceClassifier
 from mtl.tasks.decoders.decoder import Decoder
 from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.task import UNKNOWN, Labels
@@ -163,7 +163,7 @@ def test_a_role_is_scored_at_its_own_words(toy: Path) -> None:
 def test_a_sentence_of_one_label() -> None:
     decoder = SentenceClassifier(4, Labels(["no", "yes"]), 0.0)
     scores = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    targets, mask = SentenceLabels(torch.tensor([1, UNKNOWN, 0])), torch.ones(3, 2, dtype=torch.bool)
+    targets, mask = SentenceBatch(torch.tensor([1, UNKNOWN, 0])), torch.ones(3, 2, dtype=torch.bool)
     whole = decoder.structure_score(scores, targets, mask)
     assert (whole.score.tolist(), whole.items.tolist()) == ([2.0, 0.0, 5.0], [1, 0, 1])
     yes = decoder.structure_score(scores, targets, mask, 1)

@@ -1,17 +1,21 @@
-"""Recursions over words as CUDA graphs, one for each rounded shape.
+"""Recursions over words: compiled by numba for CPUs, and as CUDA graphs, one for each rounded shape.
 
-A recursion starts some operations for each word, and the host needs longer to start one than a GPU to do its
-work. A graph starts all of them at once. It has fixed shapes, so inputs are padded to the next rounded ones.
+numba keeps what it compiled on disk for the next process, where it can.
+
+A recursion in torch starts some operations for each word, and the host needs longer to start one than a GPU
+to do its work. A graph starts all of them at once. It has fixed shapes, so inputs are padded to the next
+rounded ones.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +26,42 @@ T = TypeVar("T")
 Tensors = tuple[Tensor, ...]
 Capture = Callable[[Callable[..., Tensors], Tensors], tuple[Callable[[], None], Tensors]]
 """From a function and its inputs to what computes it again from them, and to the outputs that this fills."""
+
+
+def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """As `numba.njit(cache=True, nogil=True)`, with a cache that is optional.
+
+    numba raises an error if it finds no folder for its cache: in a read-only installation whose user has no
+    writable home. It also raises one if the folder is full or its files are damaged or another user's. The
+    function is then compiled in each process.
+    """
+    if function is None:
+        return lambda function: compiled(function, **options)
+    import numba  # takes a quarter of a second, which models without such functions save
+
+    made: Any = numba.njit(nogil=True, **options)(function)
+    if made is not function:  # NUMBA_DISABLE_JIT leaves the function as it is
+        with suppress(RuntimeError, OSError):
+            made._cache = _optional_cache()(function)
+    return made
+
+
+@cache
+def _optional_cache() -> type[Any]:
+    """numba's cache on disk, where a function that cannot be loaded or saved is not an error."""
+    from numba.core.caching import FunctionCache
+
+    class OptionalCache(FunctionCache):
+        def load_overload(self, sig: Any, target_context: Any) -> Any:
+            with suppress(Exception):  # a damaged file may raise anything
+                return super().load_overload(sig, target_context)
+            return None
+
+        def save_overload(self, sig: Any, data: Any) -> None:
+            with suppress(Exception):  # an index that cannot be read is read here once more
+                super().save_overload(sig, data)
+
+    return OptionalCache
 
 
 @dataclass(frozen=True)
