@@ -156,11 +156,10 @@ class GraphDecoder(PairDecoder):
         self, scores: PairScores, mask: Mask, decoded: Sequence[Graph], k: int
     ) -> list[tuple[Item, ...]]:
         """Heads of each word, by each pair alone, and the relations of each predicted arc."""
-        arcs = [(row, *arc[:2]) for row, graph in enumerate(decoded) for arc in graph.arcs]
-        rows, dependents, heads = torch.tensor(arcs, dtype=torch.long, device=mask.device).view(-1, 3).T
-        places = (rows, dependents - 1, heads)
-        parts = zip(*(column.split(_AT_ONCE) for column in places), strict=True)
-        relations = torch.cat([self._possible(scores, *part).softmax(1) for part in parts])
+        arcs = [(row, arc.dependent - 1, arc.head) for row, graph in enumerate(decoded) for arc in graph.arcs]
+        index = torch.tensor(arcs, dtype=torch.long, device=mask.device).view(-1, 3).T
+        parts = [self._possible(scores, *part).softmax(1) for part in index.split(_AT_ONCE, 1)]
+        relations = torch.cat(parts)
         of_relations = iter(k_best(relations, self.labels.names, k))
         of_heads = iter(k_best(scores.arcs.sigmoid()[mask], range(scores.arcs.shape[2]), k))
         return [
@@ -172,28 +171,18 @@ class GraphDecoder(PairDecoder):
             for graph, length in zip(decoded, mask.sum(1).tolist(), strict=True)
         ]  # fmt: skip
 
-    def _possible(
-        self,
-        scores: PairScores,
-        rows: Int[Tensor, " arc"],
-        dependents: Int[Tensor, " arc"],
-        heads: Int[Tensor, " arc"],
-    ) -> Float[Tensor, "arc label"]:
-        """The scores of the arcs' labels, -inf for labels that an arc cannot have."""
-        labels = self._labels(scores, rows, dependents, heads)
+    def _possible(self, scores: PairScores, *places: Int[Tensor, " arc"]) -> Float[Tensor, "arc label"]:
+        """As `_labels`, but -inf for labels that an arc cannot have."""
+        labels = self._labels(scores, *places)
         if self.connected:
             of_root = self.get_buffer("of_root")
-            other = (of_root != (heads == 0)[:, None]) & of_root.any() & ~of_root.all()
+            other = (of_root != (places[2] == 0)[:, None]) & of_root.any() & ~of_root.all()
             labels = labels.masked_fill(other, -torch.inf)
         return labels
 
-    def _labels(
-        self,
-        scores: PairScores,
-        rows: Int[Tensor, " arc"],
-        dependents: Int[Tensor, " arc"],
-        heads: Int[Tensor, " arc"],
-    ) -> Float[Tensor, "arc label"]:
+    def _labels(self, scores: PairScores, *places: Int[Tensor, " arc"]) -> Float[Tensor, "arc label"]:
+        """The scores of the labels of arcs, given their rows, dependents and heads."""
+        rows, dependents, heads = places
         return at_least_float32(self.label(scores.dependents[rows, dependents], scores.heads[rows, heads]))
 
 
