@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtl.tasks.catalogue import KINDS
 from mtl.tasks.decoders.decoder import PairScores
 from mtl.tasks.decoders.graph import GraphBatch, GraphDecoder
 from mtl.tasks.sentence import Arc, Graph, Sentence
@@ -125,25 +124,6 @@ def test_what_no_label_is_for_the_root_in_has_any_label_there() -> None:
     assert all(any(arc.head == 0 for arc in graph.arcs) for graph in decoded)
 
 
-def test_gradient_is_that_of_finite_differences() -> None:
-    decoder = _decoder()
-    words = _words().requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: decoder.loss(decoder(x, MASK), _batch(), MASK), (words,))
-
-
-def test_padding_changes_nothing() -> None:
-    decoder = _decoder(Graphs(arc_dim=6, label_dim=5, dropout=0.0, connected=True))
-    words = _words()
-    together = decoder(words, MASK)
-    losses, decoded = decoder.loss(together, _batch(), MASK), decoder.decode(together, MASK)
-    for row, sentence in enumerate(SENTENCES):
-        mask = torch.ones(1, len(sentence), dtype=torch.bool)
-        scores = decoder(words[row : row + 1, : len(sentence)], mask)
-        alone = TASK.collate([TASK.targets(sentence, LABELS)], len(sentence))
-        torch.testing.assert_close(decoder.loss(scores, alone, mask)[0], losses[row])
-        assert decoder.decode(scores, mask) == [decoded[row]]
-
-
 def test_unseen_labels_are_left_out_of_the_loss_and_of_the_score() -> None:
     few = Labels(["root"])
     decoder = _decoder(labels=few)
@@ -176,28 +156,6 @@ def test_an_untrained_decoder_has_a_head_per_word_in_a_sentence_of_twenty() -> N
     decoder = TASK.new_decoder(4, LABELS)
     scores: PairScores = decoder(torch.randn(1, 20, 4), torch.ones(1, 20, dtype=torch.bool))
     assert scores.arcs.sigmoid().sum().item() / 20 == pytest.approx(0.95, abs=0.01)
-
-
-def test_it_learns_what_is_there_also_in_bfloat16() -> None:
-    torch.manual_seed(0)
-    decoder = Graphs(arc_dim=16, label_dim=16, dropout=0.1).new_decoder(24, LABELS)
-    words = torch.randn(3, WIDTH, 24)
-    optimizer = torch.optim.Adam(decoder.parameters(), 0.03)
-    for _ in range(40):
-        with torch.autocast("cpu", torch.bfloat16):
-            losses = decoder.loss(decoder(words, MASK), _batch(), MASK)
-        assert losses.dtype == torch.float32
-        optimizer.zero_grad()
-        losses.sum().backward()
-        optimizer.step()
-    decoder.eval()
-    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-        decoded = decoder.decode(decoder(words.bfloat16(), MASK), MASK)
-    assert decoded == [sentence.layer("deps") for sentence in SENTENCES]
-    metric = TASK.metric()
-    metric.update(decoded, SENTENCES)
-    assert set(metric.compute().values()) == {100.0}
-    assert tuple(metric.compute()) == Graphs.scores
 
 
 def test_scores_by_hand() -> None:
@@ -239,25 +197,6 @@ def test_a_graph_is_its_arcs_in_order_each_once() -> None:
     assert Graph((second, first)) == Graph((first, second))
     with pytest.raises(ValueError, match=r"the arc \[1, 2, 'x'\] occurs twice"):
         Graph((first, second, first))
-
-
-def test_annotate_puts_the_graph_in() -> None:
-    annotated = TASK.annotate(Sentence(("a",)), Graph(()))
-    assert annotated.layer("deps") == Graph(())
-    assert TASK.annotated(annotated)
-    assert not TASK.annotated(Sentence(("a",)))
-    assert KINDS["graph"] is Graphs
-
-
-def test_no_step_waits_for_the_device() -> None:
-    # "meta" tensors hold no values: whatever would wait for one on the host raises
-    decoder = TASK.new_decoder(4, LABELS).to("meta")
-    words, mask = torch.randn(3, WIDTH, 4, device="meta", requires_grad=True), MASK.to("meta")
-    batch = GraphBatch(*(column.to("meta") for column in _batch()))
-    losses = decoder.loss(decoder(words, mask), batch, mask)
-    losses.sum().backward()
-    assert losses.shape == (3,)
-    assert words.grad is not None
 
 
 @pytest.mark.parametrize("connected", [False, True])

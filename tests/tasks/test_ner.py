@@ -61,24 +61,6 @@ def test_a_fresh_decoder_is_not_swamped_by_spans() -> None:
     assert decoder.decode(scores, mask) == [()]
 
 
-def test_learns_decodes_and_scores_its_own_training_data() -> None:
-    decoder = TASK.new_decoder(8, LABELS)
-    torch.manual_seed(1)
-    words = torch.randn(3, 5, 8)
-    batch = TASK.collate([TASK.targets(sentence, LABELS) for sentence in SENTENCES], 5)
-    optimizer = torch.optim.Adam(decoder.parameters(), lr=0.03)
-    for _ in range(120):
-        optimizer.zero_grad()
-        decoder.loss(decoder(words, MASK), batch, MASK).sum().backward()
-        optimizer.step()
-    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
-        scores = decoder(words, MASK)
-        assert scores.dtype == torch.float32
-        decoded = decoder.decode(scores, MASK)
-    assert decoded == [sentence.entities for sentence in SENTENCES]
-    assert TASK.annotate(SENTENCES[1], decoded[0]).entities == SENTENCES[0].entities
-
-
 def test_span_scores_are_those_of_spans_one_by_one() -> None:
     """Biaffine in the ends, plus the mean over the words of each one's score."""
     decoder = _decoder()

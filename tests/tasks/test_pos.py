@@ -45,24 +45,8 @@ def test_loss_is_that_of_words_one_by_one(inventory: str) -> None:
         assert losses[row].item() == pytest.approx(expected)
 
 
-def test_learns_decodes_and_scores_its_own_training_data() -> None:
-    torch.manual_seed(1)
-    task = Pos(dropout=0.0)
-    labels = task.labels(SENTENCES)
-    decoder = task.new_decoder(8, labels)
-    words = torch.randn(2, 3, 8)
-    batch = task.collate([task.targets(sentence, labels) for sentence in SENTENCES], 3)
-    optimizer = torch.optim.Adam(decoder.parameters(), lr=0.1)
-    for _ in range(60):
-        optimizer.zero_grad()
-        decoder.loss(decoder(words, MASK), batch, MASK).sum().backward()
-        optimizer.step()
-    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
-        scores = decoder(words, MASK)
-        assert scores.dtype == torch.float32
-        decoded = decoder.decode(scores, MASK)
-    assert decoded == [sentence.tags for sentence in SENTENCES]
-    assert task.annotate(Sentence(("Go",)), decoded[1]).tags == ("VB",)
+def test_the_inventory_is_what_is_annotated() -> None:
+    assert Pos().annotate(Sentence(("Go",)), ("VB",)).tags == ("VB",)
     assert Pos("upos").annotate(Sentence(("Go",)), ("VERB",)).upos == ("VERB",)
 
 

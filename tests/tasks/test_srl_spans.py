@@ -15,19 +15,9 @@ from mtl.tasks.decoders.srl_spans import RankingDecoder, select_arguments
 from mtl.tasks.sentence import Frame, Sentence, Span
 from mtl.tasks.structured import Srl
 from mtl.tasks.task import Labels
+from tests.tasks.test_srl import MASK, TWO
 
-SENTENCES = [
-    Sentence(
-        tuple("abcdef"),
-        frames=(
-            Frame(1, "x.01", (Span(0, 1, "A0"), Span(2, 4, "A1"), Span(5, 6, "C-A1"))),
-            Frame(4, "y.02", (Span(2, 4, "A0"),)),
-        ),
-    ),
-    Sentence(tuple("ab"), frames=()),
-    Sentence(tuple("abc"), frames=(Frame(2, "z.01", (Span(0, 2, "A1"),)),)),
-]
-MASK = torch.tensor([[True] * len(sentence) + [False] * (6 - len(sentence)) for sentence in SENTENCES])
+SENTENCES = [*TWO, Sentence(tuple("abc"), frames=(Frame(2, "z.01", (Span(0, 2, "A1"),)),))]
 ALL = Srl(
     decoder="spans", dim=12, dropout=0.0, longest=4, argument_ratio=99.0, predicate_ratio=99.0, senses=True
 )

@@ -17,7 +17,7 @@ from mtl.tasks.decoders.tree_crf import log_sum_over_trees
 from mtl.tasks.sentence import Arc, Arcs, Graph, Sentence
 from mtl.tasks.structured import Dep, Graphs
 from mtl.tasks.task import UNKNOWN, Labels
-from tests.tasks.test_eisner import TREES as PROJECTIVE
+from tests.tasks.test_best_trees import PROJECTIVE, TREES
 
 WORDS = 5
 LABELS = Labels(["det", "obj", "root"])
@@ -30,19 +30,6 @@ CRFS = {
 VI = Dep(decoder="vi", dropout=0.0)
 GRAPH = Graphs(decoder="vi", dropout=0.0)
 pytestmark = pytest.mark.filterwarnings("ignore:Using a non-tuple sequence:UserWarning")  # supar's padding
-
-
-def _is_tree(heads: tuple[int, ...]) -> bool:
-    for word in range(1, len(heads) + 1):
-        steps = 0
-        while word and steps <= len(heads):
-            word, steps = heads[word - 1], steps + 1
-        if word:
-            return False
-    return heads.count(0) == 1
-
-
-ALL = [heads for heads in itertools.product(range(WORDS + 1), repeat=WORDS) if _is_tree(heads)]
 
 
 def _random(task: Any, spread: float = 0.5) -> Any:
@@ -68,7 +55,7 @@ def score_of_tree(scores: PairScores | SiblingScores, heads: tuple[int, ...]) ->
 def test_everything_is_that_of_all_trees_one_by_one(name: str) -> None:
     task, mask = CRFS[name], torch.ones(1, WORDS, dtype=torch.bool)
     decoder = _random(task)
-    trees = ALL if name == "crf" else [tuple(tree.tolist()) for tree in PROJECTIVE[WORDS]]
+    trees = [tuple(tree.tolist()) for tree in (TREES if name == "crf" else PROJECTIVE)[WORDS]]
     vectors = torch.randn(1, WORDS, 8).double()
     scores = decoder(vectors, mask)
     totals = torch.tensor([score_of_tree(scores, heads) for heads in trees], dtype=torch.float64)
@@ -224,7 +211,7 @@ def test_sums_over_trees_are_exact_where_scores_are_far_apart() -> None:
     scores[1, 0, 2] = scores[1, 1, 1] = 60.0
     scores.requires_grad_()
     found = log_sum_over_trees(scores, torch.tensor([WORDS, WORDS]))
-    totals = scores[:, range(WORDS), torch.tensor(ALL)].sum(2)
+    totals = scores[:, range(WORDS), torch.tensor(TREES[WORDS])].sum(2)
     expected = totals.double().logsumexp(1).float()
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(
