@@ -156,6 +156,11 @@ def tagged_spans(tags: Int[np.ndarray, " word"], labels: Labels) -> tuple[Span, 
     return tuple(map(Span, starts, ends, found))
 
 
+def tag_names(labels: Labels) -> tuple[str, ...]:
+    """The names of tags, numbered as in `BioCrf`."""
+    return ("O", *(f"{place}-{name}" for place in "BI" for name in labels.names))
+
+
 def numbered_tags(spans: Iterable[Span], words: int, labels: Labels) -> Int[np.ndarray, " word"]:
     """The tags of spans without overlaps, numbered as in `BioCrf`; spans with other labels are left out."""
     tags = np.zeros(words, dtype=np.int64)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mtl.tasks.decoders.classifier import LinearDecoder
-from mtl.tasks.decoders.crf import BioCrf, best_paths, numbered_tags, tagged_spans
+from mtl.tasks.decoders.crf import BioCrf, best_paths, numbered_tags, tag_names, tagged_spans
 from mtl.tasks.decoders.decoder import (
     Biaffine,
     Decoder,
@@ -449,5 +449,4 @@ class BioTags(BioDecoder):
         self, scores: TagScores, mask: Mask, decoded: Sequence[tuple[str, ...]], k: int
     ) -> list[tuple[Item, ...]]:
         """BIO tags of each word by their marginals in the CRF."""
-        names = ("O", *(f"{place}-{name}" for place in "BI" for name in self.types.names))
-        return label_items(self.crf.marginals(scores, mask.sum(1)), mask, names, k)
+        return label_items(self.crf.marginals(scores, mask.sum(1)), mask, tag_names(self.types), k)

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mtl.tasks.decoders.crf import BioCrf, best_paths, numbered_tags, tagged_spans
+from mtl.tasks.decoders.crf import BioCrf, best_paths, numbered_tags, tag_names, tagged_spans
 from mtl.tasks.decoders.decoder import (
     Decoder,
     Item,
@@ -335,8 +335,7 @@ class SrlDecoder(FrameDecoder):
         )
         lengths = mask.sum(1)[rows]
         tags = self.crf.marginals(self._tag_scores(scores.words, rows, predicates, *at), lengths)
-        names = ("O", *(f"{place}-{name}" for place in "BI" for name in self.labels.names))
-        of_words = iter(k_best(tags.flatten(0, 1), names, k))
+        of_words = iter(k_best(tags.flatten(0, 1), tag_names(self.labels), k))
         chances = scores.predicates[rows, predicates].sigmoid()
         of_predicates = self.items_at(scores.words, rows, predicates, chances, k)
         found: list[list[Item]] = [[] for _ in decoded]
