@@ -24,6 +24,8 @@ from mtl.tasks.decoders.decoder import (
     in_steps,
     k_best,
     label_losses,
+    one_after_another,
+    padded,
     scores_at,
     sums_by_sentence,
 )
@@ -106,22 +108,19 @@ def predicate_places(
 
 def collate_frames(targets: Sequence[FrameTargets], width: int, reach: int) -> FrameBatch:
     """The targets of a batch, padded to `width` words; `reach` is that of the `RoleScorer`."""
-    counts = [len(target.predicates) for target in targets]
-    is_predicate = np.zeros((len(targets), width), dtype=np.float32)
-    tags = np.zeros((sum(counts), width), dtype=np.int64)
-    first = 0
-    for row, target in enumerate(targets):
-        words, last = len(target.is_predicate), first + counts[row]
-        is_predicate[row, :words] = target.is_predicate
-        tags[first:last, :words] = target.tags
-        first = last
-    rows = np.repeat(np.arange(len(targets)), counts)
-    predicates = np.concatenate([target.predicates for target in targets])
-    senses = np.concatenate([target.senses for target in targets])
-    lengths = np.repeat([len(target.is_predicate) for target in targets], counts)
-    places, distances = predicate_places(rows, predicates, width, reach)
-    columns = (is_predicate, rows, predicates, places, distances, lengths, tags, senses)
-    return FrameBatch(*map(torch.from_numpy, columns))
+    rows, predicates, senses = one_after_another([(target.predicates, target.senses) for target in targets])
+    tags = [of_frame for target in targets for of_frame in target.tags]
+    places, distances = predicate_places(rows.numpy(), predicates.numpy(), width, reach)
+    return FrameBatch(
+        padded([target.is_predicate.astype(np.int64) for target in targets], width).clamp(min=0).float(),
+        rows,
+        predicates,
+        torch.from_numpy(places),
+        torch.from_numpy(distances),
+        torch.tensor([len(of_frame) for of_frame in tags], dtype=torch.long),
+        padded(tags, width).clamp(min=0),
+        senses,
+    )
 
 
 class RoleScorer(nn.Module):
