@@ -38,19 +38,13 @@ class Command:
     """A command of the program."""
 
     function: str
-    """It is imported only when the command or its help is called."""
+    """What declares its arguments (`mtl.config.arguments`): a function by its signature and docstring, or
+    `Arguments`. It is imported only when the command or its help is called."""
     summary: str
-    takes: Literal["signature", "configuration", "words"] = "signature"
-    """What the function takes: the arguments of its signature, an object made of files and dotted keys, or
-    the unparsed words."""
-    configuration: str | None = None
-    """The dataclass of the files and dotted keys, if there are any."""
-    options: str | None = None
-    """The dataclass of the options that are not dotted keys, if there are any."""
     file: str = ""
-    """The first words on the command line in the usage, unless they follow from the signature."""
+    """How files of dotted keys are written in the usage, if there are any."""
     first: tuple[str, ...] = ()
-    """The keys that users set first, the only ones of a configuration that `--help` shows."""
+    """The options and dotted keys that users set first, of which there are many: `--help` shows no others."""
     listing: str | None = None
     """A table of names and summaries for the help to show below the options, if there is one."""
     resumes: bool = False

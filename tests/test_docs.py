@@ -17,9 +17,8 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import resolve_name
 from types import ModuleType
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 import torch
@@ -28,10 +27,9 @@ from matplotlib import pyplot as plt
 from transformers import AutoModelForSequenceClassification
 
 import mtl.tasks
-from mtl.commands.command_table import COMMANDS
-from mtl.commands.help import arguments_of
+from mtl.commands.command_table import arguments_for
 from mtl.commands.main import _command
-from mtl.config.parse import configuration_from, configured
+from mtl.config.parse import configuration_from
 from mtl.corpora.readers import FORMATS, read_sentences
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
@@ -296,18 +294,17 @@ def test_commands_of_the_pages_are_taken(page: str, tmp_path: Path) -> None:
         if may_be_absent(words):
             continue
         name, rest = _command(words)
-        command = COMMANDS[name]
-        function = resolve_name(command.function)
+        arguments = arguments_for(name)
         known = [word for word in rest if not word.startswith("[")]  # what may be left out
         if any(word.startswith("--help") for word in known):
             continue
-        if command.takes == "signature":
-            arguments_of(f"mtl {name}", function, known)
-        elif command.takes == "configuration":
+        if arguments.keys is None:
+            arguments.read(f"mtl {name}", known)
+        elif name == "train":
             file = str(tmp_path / known[0]) if known[0] in shown else known[0]
             known[0] = file
             ours = not file.isupper() and (not file.endswith(".yaml") or (ROOT / file).is_file())
-            configured(f"mtl {name}", get_type_hints(function)["config"], known if ours else known[1:])
+            arguments.read(f"mtl {name}", known if ours else known[1:])["words"].configured()
 
 
 def commands_in_cells(page: str) -> Iterator[list[str]]:
@@ -330,19 +327,19 @@ def test_commands_in_the_table_for_users_of_other_systems_are_taken() -> None:
     assert len(shown) > 70
     for words in shown:
         name, rest = _command(words)
-        function = resolve_name(COMMANDS[name].function)
+        arguments = arguments_for(name)
         if name == "figure":  # its name is looked at when nothing is missing
             rest = [rest[0], "RUN", "--out=figure.png", *(word for word in rest if word[:7] == "--tasks")]
-        if COMMANDS[name].takes == "signature":
+        if arguments.keys is None:
             told = []
             try:
-                arguments_of(f"mtl {name}", function, rest)
+                arguments.read(f"mtl {name}", rest)
             except InputError as error:
                 told = [str(error)]
             assert not told or " is missing; usage" in told[0], words
-        elif COMMANDS[name].takes == "configuration":
+        elif name == "train":
             options = [word for word in rest if word.startswith("--")]
-            configured(f"mtl {name}", get_type_hints(function)["config"], options)
+            arguments.read(f"mtl {name}", options)["words"].configured()
 
 
 def test_python_of_the_pages_is_valid() -> None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field, make_dataclass
-from functools import cache
-from inspect import Parameter, signature
+from dataclasses import asdict, dataclass, field
+from inspect import signature
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal
 
+from mtl.config.arguments import arguments_of
 from mtl.config.parse import configuration_from
 from mtl.errors import InputError, did_you_mean
 from mtl.probes.measures.groups import GROUPS
@@ -46,21 +46,11 @@ class Measured:
     """Lines for the user."""
 
 
-@cache
-def function_settings(code: str) -> type:
-    """The settings that a function `MODULE:FUNCTION` takes, as a dataclass."""
+def function_settings(code: str) -> Any:
+    """The settings that a function `MODULE:FUNCTION` takes, as a dataclass (`arguments_of`)."""
     function = resolve_name(code)
-    own = [
-        parameter
-        for parameter in signature(function).parameters.values()
-        if parameter.kind is Parameter.KEYWORD_ONLY and parameter.name != "progress"
-    ]
-    # The function's other annotations may name what its module imports for type checkers only.
-    annotations = {parameter.name: parameter.annotation for parameter in own}
-    named = type("named", (), {"__annotations__": annotations})
-    hints = get_type_hints(named, globalns=resolve_name(function.__module__).__dict__)
-    fields = [(parameter.name, hints[parameter.name], field(default=parameter.default)) for parameter in own]
-    return make_dataclass("settings", fields, frozen=True)
+    own = [each.name for each in signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    return arguments_of(function, tuple(name for name in own if name != "progress"))
 
 
 def check_options(options: Mapping[str, Mapping[str, Any]]) -> None:

@@ -1,7 +1,10 @@
-"""All commands: the function of each, how it takes its arguments, and what its help shows first."""
+"""All commands: the function of each, what it writes, and what its help shows first."""
 
 from __future__ import annotations
 
+from pkgutil import resolve_name
+
+from mtl.config.arguments import Arguments
 from mtl.features import Command, added, in_order
 from mtl.probes.measures.groups import GROUPS
 
@@ -46,8 +49,6 @@ _OWN = {
     "train": Command(
         "mtl.commands.train:train_command",
         "train a model, or resume training",
-        takes="configuration",
-        configuration="mtl.config.schema:TrainConfig",
         file="[CONFIG.yaml …]",
         first=(
             "tasks", "corpus.path", "encoder.name", "name", "seed", "max_epochs", "pruning",
@@ -101,3 +102,9 @@ _OWN = {
 }  # fmt: skip
 COMMANDS = in_order(_OWN, added(lambda feature: feature.commands))
 """Every command by its name, in the order in which the overview lists them."""
+
+
+def arguments_for(name: str) -> Arguments:
+    """What a command takes."""
+    found = resolve_name(COMMANDS[name].function)
+    return found if isinstance(found, Arguments) else Arguments.of(found)

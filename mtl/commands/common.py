@@ -61,7 +61,7 @@ def refuse_unused(command: Callable[..., Any], why: str, **given: Any) -> None:
     """
     known = signature(command).parameters
     for name, value in given.items():
-        if value != known[name].default:
+        if value != known[name.replace("-", "_")].default:
             raise InputError(f"--{name} {why}")
 
 

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from pkgutil import resolve_name
 from typing import Any, Literal
 
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
-from mtl.commands.command_table import COMMANDS
-from mtl.commands.help import parameters_of, placed_parameters
+from mtl.commands.command_table import COMMANDS, arguments_for
 from mtl.config.keys import hint_of, hints_of, item_of, known_keys_of, literal_values, without_null
 from mtl.config.schema import ALIASES
-from mtl.features import Command
 
 VARIABLE = "_MTL_COMPLETE"
 """The variable that the scripts set when they ask; its value names the shell."""
@@ -58,33 +55,26 @@ def _program(words: Sequence[str]) -> click.Group:
             parent = inner if isinstance(inner, click.Group) else click.Group(first)
             group.add_command(parent, first)
         chosen = list(words[: name.count(" ") + 1]) == name.split()
-        parameters = list(_parameters(command)) if chosen else []
+        parameters = list(_parameters(name)) if chosen else []
         made = click.Command(second or first, params=parameters, short_help=command.summary)
         parent.add_command(made)
     return group
 
 
-def _parameters(command: Command) -> Iterator[click.Parameter]:
-    if command.takes == "signature":
-        function = resolve_name(command.function)
-        places, kind = placed_parameters(function), parameters_of(function)
-        for key in known_keys_of(kind):
-            hint = hint_of(kind, key)
-            if key in places:
-                count = -1 if item_of(hint) else 1
-                yield click.Argument([key], type=_type(hint), nargs=count, required=False)
-            else:
-                yield _option(key, hint)
-        return
-    options = {} if command.options is None else hints_of(resolve_name(command.options))
-    for key, hint in options.items():
-        yield _option(key.replace("_", "-"), hint)
-    if command.configuration is not None:
-        kind = resolve_name(command.configuration)
+def _parameters(command: str) -> Iterator[click.Parameter]:
+    arguments = arguments_for(command)
+    hints, keys = hints_of(arguments.kind), arguments.keys
+    for name, hint in hints.items():
+        if name in arguments.places:
+            count = -1 if item_of(hint) else 1
+            yield click.Argument([name], type=_type(hint), nargs=count, required=False)
+        else:
+            yield _option(name if keys is None else name.replace("_", "-"), hint)
+    if keys is not None:
         spellings = {meant: alias for alias, meant in ALIASES.items()}
-        for key in [key for key in known_keys_of(kind) if key not in options]:
-            yield _option(spellings.get(key, key), hint_of(kind, key))
-    yield click.Argument(["files"], type=click.Path(), nargs=-1)
+        for key in [key for key in known_keys_of(keys) if key not in hints]:
+            yield _option(spellings.get(key, key), hint_of(keys, key))
+        yield click.Argument(["files"], type=click.Path(), nargs=-1)
 
 
 def _option(key: str, hint: Any) -> click.Option:

@@ -11,15 +11,13 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from pkgutil import resolve_name
-from typing import Any, NoReturn, get_type_hints
+from typing import NoReturn
 
-from mtl.commands.command_table import COMMANDS
-from mtl.commands.help import arguments_of, help_of, overview, speaking, without_verbosity
-from mtl.config.parse import configured_as_given
+from mtl.commands.command_table import COMMANDS, arguments_for
+from mtl.commands.help import help_of, overview, speaking, without_verbosity
 from mtl.errors import InputError, RunError, did_you_mean
 from mtl.features import Command
 from mtl.files import check_file_place, check_folder_place, may_be_written
@@ -85,7 +83,7 @@ def _code_of(words: list[str], program: bool) -> int:
             raise SystemExit(0)
         among = nullcontext() if command.several_processes else alone()
         with interrupted_by_signals(), naming_variables(), among, speaking(verbosity, command, rest):
-            return _run(f"mtl {name}", command, rest)
+            return _run(name, rest)
     except InputError as error:
         message, code = str(error), 2
     except RunError as error:
@@ -163,24 +161,13 @@ def _start_again(**variables: str) -> NoReturn:
     os.execve(sys.executable, words, {**os.environ, **variables})
 
 
-def _run(program: str, command: Command, words: Sequence[str]) -> int:
-    function: Callable[..., Any] = resolve_name(command.function)
-    if command.takes == "words":
-        return int(function(words) or 0)
-    if command.takes == "signature":
-        values = arguments_of(program, function, words)
-        for name in command.files:
-            if values[name] is not None:
-                check_file_place(values[name])
-        for name in command.folders:
-            if values[name] is not None:
-                check_folder_place(values[name])
-        return int(function(**values) or 0)
-    from mtl.commands.train import words_of_agent
-
-    words = words_of_agent(words, os.environ)
-    kind = get_type_hints(function)["config"]
-    return int(function(*configured_as_given(program, kind, words)) or 0)
+def _run(name: str, words: Sequence[str]) -> int:
+    command, arguments = COMMANDS[name], arguments_for(name)
+    values = arguments.read(f"mtl {name}", words)
+    for names, check in ((command.files, check_file_place), (command.folders, check_folder_place)):
+        for place in (values[each] for each in names if values[each] is not None):
+            check(place)
+    return int(arguments.call(**values) or 0)
 
 
 def _help_group(words: Sequence[str]) -> str | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import fields
-from functools import cache
-from inspect import Parameter, Signature
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import fields, make_dataclass
+from functools import cache, partial
 from math import inf
 from pathlib import Path
 from pkgutil import resolve_name
@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mtl.commands.common import Accelerator, Precision, print_table, refuse_unused
-from mtl.config.keys import hints_of
+from mtl.config.arguments import Arguments, arguments_of
 from mtl.config.schema import Split
 from mtl.errors import InputError
 from mtl.probes.measures.groups import GROUPS, MeasureGroup
@@ -32,83 +32,53 @@ if TYPE_CHECKING:
     from mtl.probes.statistics.compared_runs import ScoreLosses
 
 
-_COMMON: dict[str, tuple[Any, Any, str]] = {
-    "run": (Path, Parameter.empty, "The run's folder."),
-    "task": (
-        tuple[str, ...], (), "Only these tasks; default: all of the model that have gold annotations."
-    ),
-    "corpus": (
-        Path | None, None,
-        "Folder with .jsonl files, or SOURCE:TARGET for a task of two files; default: the run's own.",
-    ),
-    "split": (Split, "dev", "Which split of the corpus."),
-    "sentences": (Some | None, None, "The number of sentences, spread evenly over the split; default: all."),
-    "out": (
-        Path | None, None,
-        "Table to write instead of the run's heads.parquet, to compare splits or corpora.",
-    ),
-    "accelerator": (
-        Accelerator, "auto", "Device; auto is a GPU if there is one."
-    ),
-    "log": (bool, False, "Also log the table to the run's W&B run."),
-    "top": (Annotated[int, Range(0, inf)], 10, "Heads to print per task."),
-}  # fmt: skip
-"""The arguments of every such command: type, default and help."""
-
-
-def __getattr__(name: str) -> Callable[..., None]:
+@cache
+def __getattr__(name: str) -> Arguments:
+    """What `mtl NAME` takes: the same as every such command, and the settings of the group's function."""
     if name not in GROUPS:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return command_of(name)
-
-
-@cache
-def command_of(name: str) -> Callable[..., None]:
-    """The function behind `mtl NAME`; its signature includes the settings of the group's function."""
-    from docstring_parser import parse
-
     from mtl.analysis.measuring import function_settings
 
-    group = GROUPS[name]
-    settings = function_settings(group.code)
-
-    def command(**given: Any) -> None:
-        _measure(name, {key: given.pop(key) for key in hints_of(settings)}, **given)
-
-    taken = [*_COMMON] if not group.shown else [key for key in _COMMON if key != "top"]
-    arguments = {key: _COMMON[key][:2] for key in taken}
+    group, settings = GROUPS[name], function_settings(GROUPS[name].code)
+    taken = {each.name: copy(each) for kind in (arguments_of(_measure), settings) for each in fields(kind)}
+    if group.shown:
+        del taken["top"]
     if "split" in group.settings:
-        arguments["split"] = (arguments["split"][0], "test")
-    arguments |= {field.name: (field.type, field.default) for field in fields(settings)}
-    described = parse(resolve_name(group.code).__doc__ or "")
-    own = {text.arg_name: text.description or "" for text in described.params}
-    texts = {key: _COMMON[key][2] if key in taken else own.get(key, "") for key in arguments}
-    lines = [f"    {key}: {' '.join(text.split())}" for key, text in texts.items()]
-    command.__name__ = name
-    command.__doc__ = "\n".join([described.short_description or group.summary, "", "Args:", *lines])
-    command.__annotations__ = {key: kind for key, (kind, _) in arguments.items()}
-    vars(command)["__signature__"] = Signature(
-        [
-            Parameter(key, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
-            for key, (kind, default) in arguments.items()
-        ]
-    )
-    return command
+        taken["split"].default = "test"
+    kind = make_dataclass(name, [(each.name, each.type, each) for each in taken.values()], frozen=True)
+    kind.__doc__ = settings.__doc__ or group.summary
+    return Arguments(partial(_measure, name), kind)
 
 
 def _measure(
     name: str,
-    settings: dict[str, Any],
+    /,
     run: Path,
-    task: tuple[str, ...],
-    corpus: Path | None,
-    split: str,
-    sentences: int | None,
-    out: Path | None,
-    accelerator: Accelerator,
-    log: bool,
-    top: int = 10,
+    task: tuple[str, ...] = (),
+    corpus: Path | None = None,
+    split: Split = "dev",
+    sentences: Some | None = None,
+    out: Path | None = None,
+    accelerator: Accelerator = "auto",
+    log: bool = False,
+    top: Annotated[int, Range(0, inf)] = 10,
+    **settings: Any,
 ) -> None:
+    """Make a group of measures, and print them.
+
+    Args:
+        name: The group.
+        run: The run's folder.
+        task: Only these tasks; default: all of the model that have gold annotations.
+        corpus: Folder with .jsonl files, or SOURCE:TARGET for a task of two files; default: the run's own.
+        split: Which split of the corpus.
+        sentences: The number of sentences, spread evenly over the split; default: all.
+        out: Table to write instead of the run's heads.parquet, to compare splits or corpora.
+        accelerator: Device; auto is a GPU if there is one.
+        log: Also log the table to the run's W&B run.
+        top: Heads to print per task.
+        settings: Those of the group's function.
+    """
     from mtl.analysis.measuring import make
     from mtl.commands.common import log_to_wandb, open_measured, runs_to_log, sentence_progress
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mtl.commands.common import print_scores
+from mtl.config.parse import Words
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.runs.folder.run import Run
@@ -17,8 +18,10 @@ from mtl.workers.launch import ProcessPlace, clean_environment
 from mtl.workers.queue import interrupted_by_signals
 
 
-def train_command(config: TrainConfig, given: Mapping[str, Any]) -> int:
+def train_command(words: Words[TrainConfig]) -> int:
     """Train the chosen tasks on a shared encoder, or resume where the run stopped."""
+    words = dataclasses.replace(words, words=words_of_agent(words.words, os.environ))
+    config, given = words.as_given()
     with (
         clean_environment(config.trainer.devices, config.trainer.num_nodes) as place,
         interrupted_by_signals(),

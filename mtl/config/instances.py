@@ -14,7 +14,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from mtl.config.keys import Key, KeyFault, at, marks_of
 from mtl.errors import did_you_mean
@@ -43,24 +53,16 @@ def slot_per_task(slot: Callable[[type[Task]], Slot]) -> Callable[[type[T]], typ
 
 
 def with_slots(slots: Mapping[str, Slot]) -> Callable[[type[T]], type[T]]:
-    """Give a class, before `dataclass` reads it, further fields.
-
-    The source has no docstring of these fields: their help is added to the class's docstring.
-    """
+    """Give a class, before `dataclass` reads it, further fields, whose help is a mark on their types."""
 
     def add(cls: type[T]) -> type[T]:
-        help_texts = []
         for name, (hint, default, text, after) in slots.items():
-            cls.__annotations__[name] = hint
+            cls.__annotations__[name] = Annotated[hint, text]
             if after:
                 order = [key for key in cls.__annotations__ if key != name]
                 order.insert(order.index(after) + 1, name)
                 cls.__annotations__ = {key: cls.__annotations__[key] for key in order}
             setattr(cls, name, default)
-            help_texts.append(f"    {name}: {text}")
-        document = cls.__doc__ or ""
-        title = [] if "\nAttributes:\n" in document else ["", "Attributes:"]
-        cls.__doc__ = "\n".join([document, *title, *help_texts])
         return cls
 
     return add

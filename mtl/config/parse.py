@@ -15,10 +15,10 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, Generic, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import yaml
 
@@ -49,58 +49,85 @@ from mtl.tasks.task import Range
 PRINT = "--print_config"
 
 
-def configured(program: str, kind: type[T], words: Sequence[str], options: type | None = None) -> T:
-    """A configuration object from YAML files and dotted keys; later ones win over earlier ones.
-
-    A misspelt key is compared with the names of the command's other `options`, too. `--print_config` prints
-    the configuration and ends the program.
-    """
-    return configured_as_given(program, kind, words, options)[0]
+T = TypeVar("T")
 
 
-def configured_as_given(
-    program: str, kind: type[T], words: Sequence[str], options: type | None = None
-) -> tuple[T, dict[str, Any]]:
-    """As `configured`, and the values that files and keys give, without defaults."""
-    values = _read(program, kind, words, options)
-    made = in_range(object_of(kind, values), values)
-    if isinstance(made, TrainConfig):
-        _require_trained(made, words)
-    if PRINT in words:
-        settings = plain(asdict(cast(Any, made)))  # `kind` is a dataclass, which `type[T]` does not say
-        print(dump(settings), end="")
-        raise SystemExit(0)
-    return made, values
+def configured(program: str, kind: type[T], words: Sequence[str], options: Collection[str] = ()) -> T:
+    """A configuration object from YAML files and dotted keys (`Words`)."""
+    return Words(program, kind, list(joined_options(words, switches_of(kind))), options).configured()
+
+
+@dataclass(frozen=True)
+class Words(Generic[T]):
+    """YAML files and dotted keys on a command line, which make a configuration; later ones win over earlier
+    ones."""
+
+    program: str
+    kind: type[T]
+    words: Sequence[str]
+    """Each a file, or a key with its value."""
+    options: Collection[str] = ()
+    """The command's other options, with which a misspelt key is compared, too."""
+
+    @property
+    def files(self) -> list[str]:
+        """The files, with or without `--config`."""
+        return [word.removeprefix("--config=") for word in self.words if _is_file(word)]
+
+    def configured(self) -> T:
+        """The configuration."""
+        return self.as_given()[0]
+
+    def as_given(self) -> tuple[T, dict[str, Any]]:
+        """The configuration, and the values that files and keys give, without defaults.
+
+        `--print_config` prints the configuration and ends the program.
+        """
+        values = self._read()
+        made = in_range(object_of(self.kind, values), values)
+        if isinstance(made, TrainConfig):
+            _require_trained(made, self.words)
+        if PRINT in self.words:
+            settings = plain(asdict(cast(Any, made)))  # `kind` is a dataclass, which `type[T]` does not say
+            print(dump(settings), end="")
+            raise SystemExit(0)
+        return made, values
+
+    def _read(self) -> dict[str, Any]:
+        """The given values; keys from files have their places (`Key`)."""
+        values: dict[str, Any] = {}
+        for word in self.words:
+            key, is_given, text = word.lstrip("-").partition("=")
+            if word == PRINT:
+                continue
+            if _is_file(word):
+                path, command = Path(word.removeprefix("--config=")), self.program.removeprefix("mtl ")
+                values = _over(values, _file(self.kind, path, command), self.kind)
+                continue
+            key = full_key(self.kind, ALIASES.get(key, key))
+            hint = hint_of(self.kind, key, self.options)
+            if not word.startswith("--") or not is_given:
+                raise InputError(
+                    f"{word} is no option with a value: write --{key}=VALUE; see {self.program} --help"
+                )
+            *above, last = key.split(".")
+            new = _at([*above, Key(last)], spelt(text, hint))
+            values = _listed(self.kind, _over(values, new, self.kind))
+        return values
+
+
+def _is_file(word: str) -> bool:
+    return not word.startswith("-") or word.startswith("--config=")
 
 
 def _require_trained(config: TrainConfig, words: Sequence[str]) -> None:
     """Raise `InputError` for a key `--tasks.NAME.…` if neither the task nor a half of it is trained."""
     trained = {*config.tasks, *map(whole_of, config.tasks)}
     for word in words:
-        first, *rest = word.lstrip("-").partition("=")[0].split(".")
-        if first == "tasks" and rest and rest[0] not in trained:
+        first, *rest = word.partition("=")[0].split(".")
+        if first == "--tasks" and rest and rest[0] not in trained:
             every = ",".join([*config.tasks, rest[0]])
             raise InputError(f"{word}: {rest[0]} is not trained: name the tasks, as in --tasks=[{every}]")
-
-
-def _read(program: str, kind: type, words: Sequence[str], options: type | None) -> dict[str, Any]:
-    """The given values; keys from files have their places (`Key`)."""
-    values: dict[str, Any] = {}
-    for word in joined_options(words, switches_of(kind)):
-        key, is_given, text = word.lstrip("-").partition("=")
-        if word == PRINT:
-            continue
-        if not word.startswith("-") or word.startswith("--config="):
-            path = text if word.startswith("-") else word
-            values = _over(values, _file(kind, Path(path), program.removeprefix("mtl ")), kind)
-            continue
-        key = full_key(kind, ALIASES.get(key, key))
-        hint = hint_of(kind, key, hints_of(options))
-        if not word.startswith("--") or not is_given:
-            raise InputError(f"{word} is no option with a value: write --{key}=VALUE; see {program} --help")
-        *above, last = key.split(".")
-        values = _listed(kind, _over(values, _at([*above, Key(last)], spelt(text, hint)), kind))
-    return values
 
 
 def full_key(kind: type, key: str) -> str:
@@ -177,9 +204,8 @@ def joined_options(
     words: Sequence[str],
     switches: Collection[str] = (),
     lists: Collection[str] = (),
-    only: Collection[str] | None = None,
 ) -> Iterator[str]:
-    """Every option and its value as one word; with `only`, options of other names stay as they are.
+    """Every option and its value as one word.
 
     An option of `lists` takes all words up to the next option (`--against runs/*`), and is repeated for each.
     """
@@ -187,8 +213,7 @@ def joined_options(
     while rest:
         word = rest.pop(0)
         name = word[2:].replace("-", "_")
-        alone = "=" in word or word in ("-h", "--help", PRINT) or (only is not None and name not in only)
-        if not word.startswith("--") or alone:
+        if not word.startswith("--") or "=" in word or word == PRINT:
             yield word
         elif name in switches:
             yield f"{word}={rest.pop(0) if rest and rest[0] in ('true', 'false') else 'true'}"
@@ -225,7 +250,6 @@ def as_yaml(text: str) -> str:
     return text
 
 
-T = TypeVar("T")
 Change = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 

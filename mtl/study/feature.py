@@ -9,9 +9,6 @@ FEATURE = Feature(
         "study": Command(
             "mtl.study.command:study",
             "train a grid of runs, probe them and write the report",
-            takes="words",
-            configuration="mtl.study.config:StudyConfig",
-            options="mtl.study.command:StudyOptions",
             file="STUDY.yaml",
             first=(
                 "jobs", "status", "dry_run", "again", "engine", "name", "seeds", "train.corpus.path",

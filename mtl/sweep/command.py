@@ -10,15 +10,14 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
-from mtl.commands.help import split_options
-from mtl.config.parse import joined_options, switches_of
+from mtl.commands.common import refuse_unused
+from mtl.config.parse import Words
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.tasks.task import Count, CountOrNone
@@ -26,31 +25,6 @@ from mtl.tasks.task import Count, CountOrNone
 if TYPE_CHECKING:
     from mtl.sweep.file import Sweep
     from mtl.sweep.folder import SweepFolder
-
-
-@dataclass(frozen=True)
-class SweepOptions:
-    """Options of the command; the sweep itself is in its file, in W&B's format."""
-
-    local: bool = False
-    """Run the trials on this machine with Optuna, without a server."""
-    jobs: CountOrNone = 0
-    """With `local`: trials side by side; 0: one per GPU, or one on a CPU."""
-    trials: Count | None = None
-    """Maximum number of trials of all processes; `null`: the file's `run_cap`. With W&B's server: of this
-    agent."""
-    status: bool = False
-    """Show the trials of a local sweep, and end."""
-    dry_run: bool = False
-    """Print the trials that would be run, and end."""
-    join: str | None = None
-    """Join a sweep on W&B's server: ENTITY/PROJECT/ID."""
-    wandb: Literal["offline", "disabled"] = "offline"
-    """With `local`: write a W&B log of every trial, which can be sent later, or none."""
-    name: str | None = None
-    """Name of the sweep; `null`: `name` in the file, else the file's name."""
-    sweeps: str = "sweeps"
-    """With `local`: folder that holds sweeps."""
 
 
 _FITTING: dict[str, tuple[str, ...]] = {
@@ -64,57 +38,81 @@ _WITHOUT = "'mtl sweep SWEEP.yaml --local' runs a sweep without a server"
 """The other way to run a sweep; `--local` is of no use to those who join one of the server's."""
 
 
-def sweep(words: Sequence[str]) -> int:
-    """Search for good configurations: a sweep file in W&B's format, on W&B's server or without one."""
-    options, others = split_options("mtl sweep", SweepOptions, words)
-    rest = list(joined_options(others, switches_of(TrainConfig)))
+def sweep(
+    words: Words[TrainConfig],
+    *,
+    local: bool = False,
+    jobs: CountOrNone = 0,
+    trials: Count | None = None,
+    status: bool = False,
+    dry_run: bool = False,
+    join: str | None = None,
+    wandb: Literal["offline", "disabled"] = "offline",
+    name: str | None = None,
+    sweeps: str = "sweeps",
+) -> int:
+    """Search for good configurations: a sweep file in W&B's format, on W&B's server or without one.
+
+    Args:
+        words: The sweep's file, and keys that all trials have.
+        local: Run the trials on this machine with Optuna, without a server.
+        jobs: With `local`: trials side by side; 0: one per GPU, or one on a CPU.
+        trials: Maximum number of trials of all processes; `null`: the file's `run_cap`. With W&B's server: of
+            this agent.
+        status: Show the trials of a local sweep, and end.
+        dry_run: Print the trials that would be run, and end.
+        join: Join a sweep on W&B's server: ENTITY/PROJECT/ID.
+        wandb: With `local`: write a W&B log of every trial, which can be sent later, or none.
+        name: Name of the sweep; `null`: `name` in the file, else the file's name.
+        sweeps: With `local`: folder that holds sweeps.
+    """
     console = Console(markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
         console.width = 200
-    _check_options(options)
-    file = next((word for word in rest if not word.startswith("-")), None)
-    words = [word for word in rest if word != file]
-    if options.join is not None:
-        _refuse(rest, "--join, whose sweep is the server's")
+    given = {
+        "join": join, "status": status, "dry_run": dry_run, "local": local, "jobs": jobs, "name": name,
+        "sweeps": sweeps, "trials": trials, "wandb": wandb,
+    }  # fmt: skip
+    mode = next((mode for mode in _FITTING if given[mode] not in (None, False)), "")
+    where = f"with --{mode}".replace("_", "-") if mode else "without --local"
+    fitting = (mode, *_FITTING.get(mode, ("trials", "name")))
+    others = {key.replace("_", "-"): given[key] for key in sorted(given) if key not in fitting}
+    refuse_unused(sweep, f"has no effect {where}: leave it out", **others)
+    file = next((word for word in words.words if not word.startswith("-")), None)
+    rest = [word for word in words.words if word != file]
+    if join is not None:
+        _refuse(words.words, "--join, whose sweep is the server's")
         _require_key(os.environ)
-        _join_sweep(options.join, options.trials)
+        _join_sweep(join, trials)
         return 0
     if file is None:
         raise InputError("mtl sweep needs a file: mtl sweep penalty --local")
-    if options.status:
-        _refuse(words, "--status")
-        return _status(file, options, console)
+    if status:
+        _refuse(rest, "--status")
+        return _status(Path(file), name, sweeps, console)
     from mtl.sweep.file import read_sweep
-    from mtl.sweep.trial_config import base_of
+    from mtl.sweep.trial_config import base_of, check_sweep
 
-    definition = read_sweep(Path(file), options.name, words)
-    if options.local:
+    definition = read_sweep(Path(file), name, rest)
+    if local:
         definition.check_local()
-    base = base_of(definition, SweepOptions)  # reports a mistyped key before torch is loaded
-    if not options.local and not options.dry_run:
-        from mtl.sweep.trial_config import check_sweep
-
+    base = base_of(definition, words.options)  # reports a mistyped key before torch is loaded
+    if not local and not dry_run:
         check_sweep(definition, base)
         _require_key(os.environ)
-        _join_sweep(_create_on_server(definition, console), options.trials)
+        _join_sweep(_create_on_server(definition, console), trials)
         return 0
     from mtl.sweep.folder import SweepFolder, usable
 
-    folder = SweepFolder(Path(options.sweeps) / definition.name)
+    folder = SweepFolder(Path(sweeps) / definition.name)
     with usable(folder.storage):
-        search = _dry_run if options.dry_run else _local
-        return search(definition, base, folder, options, console)
-
-
-def _check_options(options: SweepOptions) -> None:
-    """Raise `InputError` for options without an effect."""
-    given = {field.name for field in fields(SweepOptions) if getattr(options, field.name) != field.default}
-    mode = next((mode for mode in _FITTING if mode in given), None)
-    fitting = ("trials", "name") if mode is None else (mode, *_FITTING[mode])
-    useless = [f"--{name}".replace("_", "-") for name in sorted(given - set(fitting))]
-    if useless:
-        where = "without --local" if mode is None else f"with --{mode}".replace("_", "-")
-        raise InputError(f"{useless[0]} has no effect {where}: leave it out")
+        if not dry_run:
+            return _local(definition, base, folder, jobs, trials, wandb, console)
+        check_sweep(definition, base)
+        if local:
+            definition.limit(trials)  # refuses what the command itself would
+        _preview(definition, base, folder, trials, console)
+        return 0
 
 
 def _refuse(words: Sequence[str], mode: str) -> None:
@@ -122,25 +120,21 @@ def _refuse(words: Sequence[str], mode: str) -> None:
         raise InputError(f"{words[0]} has no effect with {mode}: leave it out")
 
 
-def _dry_run(
-    definition: Sweep, base: Mapping[str, Any], folder: SweepFolder, options: SweepOptions, console: Console
-) -> int:
+def _preview(
+    definition: Sweep, base: Mapping[str, Any], folder: SweepFolder, trials: int | None, console: Console
+) -> None:
     from mtl.sweep.folder import preview
-    from mtl.sweep.trial_config import check_sweep
 
-    check_sweep(definition, base)
-    if options.local:
-        definition.limit(options.trials)  # refuses what the command itself would
-    for line in preview(definition, folder, options.trials or definition.file.run_cap):
+    for line in preview(definition, folder, trials or definition.file.run_cap):
         console.print(line, soft_wrap=True)
     if folder.sweep_file.exists():
         folder.check_same(definition, base)
-    return 0
 
 
 def _local(
-    definition: Sweep, base: Mapping[str, Any], folder: SweepFolder, options: SweepOptions, console: Console
-) -> int:
+    definition: Sweep, base: Mapping[str, Any], folder: SweepFolder, jobs: int, trials: int | None,
+    wandb: str, console: Console,
+) -> int:  # fmt: skip
     from mtl.files import check_folder_place
     from mtl.models.inputs import InputCache
     from mtl.runs.report.write import write_report
@@ -150,14 +144,14 @@ def _local(
 
     check_folder_place(folder.path)
     check_sweep(definition, base, InputCache(keep=True))
-    limit = definition.limit(options.trials)
+    limit = definition.limit(trials)
     for note in folder.start(definition, base, trial_dependencies(definition, base)):
         console.print(f"note: {note}", soft_wrap=True)
     study = folder.study(definition)
     again = folder.try_again(study)
     view = SweepView(folder, definition, study, limit)
     console.print(view.totals(view.snapshot()) + (f"; {again} tried again" if again else ""))
-    run_locally(view, "mtl.sweep.trial:work_on_sweep", options.jobs, console, (str(limit), options.wandb))
+    run_locally(view, "mtl.sweep.trial:work_on_sweep", jobs, console, (str(limit), wandb))
     ended = view.snapshot()
     view.show_end(ended, console)
     page = write_report(folder.path, console, at_end=True)
@@ -165,7 +159,7 @@ def _local(
     if best is not None:
         name = trial_name(best.number)
         console.print(f"best: {view.line(ended, name)} ({folder.run(name)})", soft_wrap=True)
-    if options.wandb == "offline":
+    if wandb == "offline":
         console.print(f"to W&B: wandb sync {quote(str(folder.runs))}/*/wandb/offline-run-*", soft_wrap=True)
     return view.conclude(ended, page, console)
 
@@ -181,18 +175,17 @@ def trial_dependencies(definition: Sweep, base: Mapping[str, Any]) -> dict[str, 
     return {"corpus": "+".join(sorted(corpora)), "version": version()}
 
 
-def _status(place: str, options: SweepOptions, console: Console) -> int:
+def _status(path: Path, name: str | None, sweeps: str, console: Console) -> int:
     """Print the trials of a sweep that is given by its file or by its folder."""
     from mtl.sweep.file import read_sweep
     from mtl.sweep.folder import SweepFolder, SweepView, usable
 
-    path = Path(place)
     if path.is_dir():
-        known = SweepOptions()
-        given = [name for name in ("name", "sweeps") if getattr(options, name) != getattr(known, name)]
-        _refuse([f"--{name}" for name in given], "--status of a folder")
+        refuse_unused(
+            sweep, "has no effect with --status of a folder: leave it out", name=name, sweeps=sweeps
+        )
     else:
-        path = Path(options.sweeps) / read_sweep(path, options.name).name
+        path = Path(sweeps) / read_sweep(path, name).name
     folder = SweepFolder(path)
     definition, _, _ = folder.read_sweep()
     with usable(folder.storage):

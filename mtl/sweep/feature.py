@@ -9,9 +9,6 @@ FEATURE = Feature(
         "sweep": Command(
             "mtl.sweep.command:sweep",
             "search for good configurations, with W&B or without a server",
-            takes="words",
-            configuration="mtl.config.schema:TrainConfig",
-            options="mtl.sweep.command:SweepOptions",
             file="SWEEP.yaml",
             first=(
                 "local", "jobs", "trials", "status", "dry_run", "join", "wandb", "name", "sweeps",

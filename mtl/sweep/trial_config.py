@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 Mode = Literal["offline", "disabled"]
 
 
-def base_of(sweep: Sweep, options: type | None = None) -> dict[str, Any]:
+def base_of(sweep: Sweep, options: Collection[str] = ()) -> dict[str, Any]:
     """The settings that all trials share, as plain values; raises `InputError` for bad ones.
 
-    For misspelt keys, the names of the command's own `options`, a dataclass, are suggested, too.
+    For misspelt keys, the names of the command's own `options` are suggested, too.
     """
     # The command of a sweep file is `mtl train`, so files have the names of its configurations.
-    config = configured("mtl train", TrainConfig, sweep.base, options=options)
+    config = configured("mtl train", TrainConfig, sweep.base, options)
     if config.name is not None:
         raise InputError(f"name={config.name} cannot be set: a sweep names its runs itself")
     if config.trainer.devices * config.trainer.num_nodes > 1:

@@ -126,11 +126,7 @@ def test_every_object_that_a_feature_names_is_there() -> None:
         )
         figures = [*feature.figures.values(), *(row for piece in pieces for row in piece.figures.values())]
         paths = [
-            *(
-                path
-                for row in commands
-                for path in (row.function, row.configuration, row.options, row.listing)
-            ),
+            *(path for row in commands for path in (row.function, row.listing)),
             *(path for row in groups for path in (row.code, row.by_settings, row.check, row.shown)),
             *(path for row in figures for path in (row.draw, row.animate)),
             *(path for row in pieces for path in (row.table, row.of_report, row.answer, row.shown)),

@@ -22,8 +22,7 @@ import torch
 import transformers
 
 import mtl
-from mtl.commands.command_table import COMMANDS
-from mtl.commands.help import parameters_of
+from mtl.commands.command_table import COMMANDS, arguments_for
 from mtl.config.instances import Instance
 from mtl.config.keys import hint_of, hints_of, known_keys_of, literal_values, without_null
 from mtl.config.parse import full_key
@@ -187,17 +186,11 @@ def _hint(kind: Any, key: str) -> Any:
 @cache
 def option_of(command: str, name: str) -> Any:
     """The type of a command's option; `None`: it has none of this name."""
-    row, name = COMMANDS[command], name.replace("-", "_") if "." not in name else name
+    arguments, name = arguments_for(command), name.replace("-", "_") if "." not in name else name
     if name in GENERAL:
         return bool
-    found = None
-    if row.configuration is not None:
-        found = _hint(resolve_name(row.configuration), name)
-    if row.options is not None:
-        found = found or hints_of(resolve_name(row.options)).get(name)
-    if row.takes == "signature":
-        found = hints_of(parameters_of(resolve_name(row.function))).get(name)
-    return found
+    found = None if arguments.keys is None else _hint(arguments.keys, name)
+    return found or hints_of(arguments.kind).get(name)
 
 
 def key_of(name: str) -> Any:

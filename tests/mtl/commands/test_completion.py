@@ -41,7 +41,7 @@ def test_commands_are_offered(offered):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_in_the_help_is_offered(name, offered):
-    lines = help_of(name, None if COMMANDS[name].configuration is None else "all").splitlines()
+    lines = help_of(name, "all" if COMMANDS[name].file else None).splitlines()
     named = {line.split()[0].partition("=")[0] for line in lines if line.startswith("  --")}
     assert named <= set(offered(*name.split(), "--"))
     assert named or name in ("completion",)

@@ -9,13 +9,11 @@ import json
 import re
 from importlib.metadata import version
 from pathlib import Path
-from pkgutil import resolve_name
 
 import pytest
 import torch
 
-from mtl.commands.command_table import COMMANDS
-from mtl.commands.help import parameters_of
+from mtl.commands.command_table import COMMANDS, arguments_for
 from mtl.commands.main import main
 from mtl.commands.train import print_run
 from mtl.config.keys import hints_of
@@ -46,11 +44,9 @@ def test_an_option_without_a_value_is_named_as_unknown_or_short_of_it(words, mes
     assert capsys.readouterr().err == f"mtl: {message}\n"
 
 
-@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.takes != "words"])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("study", "sweep")])
 def test_another_commands_key_for_the_place_of_the_result_leads_to_this_ones(name, capsys):
-    command = COMMANDS[name]
-    known = hints_of(resolve_name(command.configuration or "")) if command.configuration else None
-    known = known or hints_of(parameters_of(resolve_name(command.function)))
+    known = hints_of(arguments_for(name).keys) or hints_of(arguments_for(name).kind)
     for key in {"out", "output", "name", "json_out"} - known.keys():
         assert main([*name.split(), f"--{key}=x"]) == 2
         said = capsys.readouterr().err
@@ -158,7 +154,7 @@ def test_help_shows_the_keys_that_are_set_first_and_where_the_rest_is(capsys):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_no_noise_of_types(name, capsys):
-    words = [*name.split(), "--help=all" if COMMANDS[name].configuration else "--help"]
+    words = [*name.split(), "--help=all" if COMMANDS[name].file else "--help"]
     text = helped(capsys, *words)
     for noise in ("type:", "Literal", "<class", "Path to a configuration", "CONFIG", "NoneType"):
         assert noise not in text.replace("[CONFIG.yaml …]", "")
@@ -169,8 +165,7 @@ def test_help_has_no_noise_of_types(name, capsys):
 
 def test_every_key_and_option_is_described(capsys):
     for name, command in COMMANDS.items():
-        keys = {} if command.configuration is None else {"all"}
-        text = helped(capsys, *name.split(), "--help=all" if keys else "--help")
+        text = helped(capsys, *name.split(), "--help=all" if command.file else "--help")
         lines = text.splitlines()
         for line, after in zip(lines, [*lines[1:], ""], strict=True):
             if line.startswith("  --"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import json
 import os
 import pkgutil
@@ -14,14 +13,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 
 import mtl
-from mtl.commands.command_table import COMMANDS, MEASURES
+from mtl.commands.command_table import COMMANDS, MEASURES, arguments_for
 from mtl.commands.main import main
+from mtl.config.keys import hints_of, without_null
 from mtl.runs.figures.table import FIGURES
 from tests.kit.absent import may_be_absent
 from tests.mtl.commands.runs_for_commands import TRAINING, made_run
@@ -149,9 +148,7 @@ def test_nothing_is_read_or_computed_for_a_place_that_cannot_be_written(
         others = [
             f"--{other}={tmp_path / 'good' / other}.png"
             for other in (*COMMANDS[name].files, *COMMANDS[name].folders)
-            if other != argument
-            and inspect.signature(resolve_name(COMMANDS[name].function)).parameters[other].default
-            is inspect.Parameter.empty
+            if other != argument and other in arguments_for(name).required
         ]
         assert main([*words, *others, f"--{argument}={place}"]) == 2, what
         errors = capsys.readouterr().err
@@ -163,13 +160,9 @@ def test_nothing_is_read_or_computed_for_a_place_that_cannot_be_written(
 def test_every_argument_that_names_something_to_write_is_in_the_table():
     read = {"source", "mask", "corpus", "run", "folder", "cache", "model", "file", "runs", "rules"}
     for name, command in COMMANDS.items():
-        if command.takes != "signature":
-            continue
-        for parameter in inspect.signature(resolve_name(command.function)).parameters.values():
-            if "Path" in str(parameter.annotation) and "tuple" not in str(parameter.annotation):
-                if "list" in str(parameter.annotation) or parameter.name in read:
-                    continue
-                assert parameter.name in (*command.files, *command.folders), f"{name} --{parameter.name}"
+        for argument, hint in hints_of(arguments_for(name).kind).items():
+            if without_null(hint)[0] is Path and argument not in read:
+                assert argument in (*command.files, *command.folders), f"{name} --{argument}"
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ import pytest
 import yaml
 from PIL import Image
 
-from mtl.commands.help import arguments_of, help_of
+from mtl.commands.help import help_of
 from mtl.commands.main import main
 from mtl.commands.report import figure
+from mtl.config.arguments import Arguments
 from mtl.errors import InputError
 from mtl.heads.gates import gate_table
 from mtl.probes.tables import heads_table
@@ -102,14 +103,14 @@ def has_colour(path, colour):
 
 def test_the_signature_is_the_command_line():
     words = ["rgb", "runs/a", "runs/b", "--out=x.pdf", "--tasks=[pos,dep]", "--tables=false", "--size=[6,4]"]
-    assert arguments_of("mtl figure", figure, words) == {
+    assert Arguments.of(figure).read("mtl figure", words) == {
         "name": "rgb", "runs": [Path("runs/a"), Path("runs/b")], "out": Path("x.pdf"),
         "tasks": ("pos", "dep"), "split": "test", "measure": "ablation", "tables": False,
         "title": "", "names": None, "size": (6.0, 4.0), "font": "", "font_size": None,
         "palette": "", "colours": None, "order": (), "log": False,
     }  # fmt: skip
     with pytest.raises(InputError, match="rgbb"):
-        arguments_of("mtl figure", figure, ["rgbb", "runs/a", "--out=x.pdf"])
+        Arguments.of(figure).read("mtl figure", ["rgbb", "runs/a", "--out=x.pdf"])
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mtl.commands.command_table import arguments_for
 from mtl.commands.main import main
 from mtl.config.schema import TrainConfig
 from mtl.corpora.toy.corpus import write_toy
@@ -299,6 +300,11 @@ def _wait_for(condition, seconds: float = 60) -> None:
         time.sleep(0.1)
 
 
+def place_of(*words: str) -> Path:
+    """The folder of the study that these words of `mtl study --status` name."""
+    return study_folder_of(arguments_for("study").read("mtl study", words)["words"]).path
+
+
 @pytest.mark.parametrize(
     ("words", "place"),
     [
@@ -313,29 +319,29 @@ def test_a_study_is_named_after_its_file_and_nothing_else(words, place, tmp_path
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "first.yaml").write_text("seeds: [1]\n")
-    assert study_folder_of(words).path == Path(place)
+    assert place_of(*words) == Path(place)
 
 
 def test_of_two_files_the_later_one_counts(tmp_path):
     first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
     first.write_text("name: one\nstudies: here\n")
     second.write_text("name: two\n")
-    assert study_folder_of([str(first), str(second)]).path == Path("here/two")
+    assert place_of(str(first), str(second)) == Path("here/two")
 
 
 def test_what_the_state_of_a_study_has_no_use_for_is_refused(tmp_path):
     (tmp_path / "s.yaml").write_text("seeds: [1]\n")
     with pytest.raises(InputError, match=r"^unknown key 'nmae': did you mean 'name'\?$"):
-        study_folder_of([str(tmp_path / "s.yaml"), "--nmae=x"])
+        place_of(str(tmp_path / "s.yaml"), "--nmae=x")
     with pytest.raises(InputError, match=r"^--name has no effect with --status of a folder: leave it out$"):
-        study_folder_of([str(tmp_path), "--name=x"])
+        place_of(str(tmp_path), "--name=x")
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "/abs"])
 def test_a_study_s_name_stays_in_its_folder(name, tmp_path):
     (tmp_path / "s.yaml").write_text("seeds: [1]\n")
     with pytest.raises(InputError, match=r"^name=.*use a plain name"):
-        study_folder_of([str(tmp_path / "s.yaml"), f"--name={name}"])
+        place_of(str(tmp_path / "s.yaml"), f"--name={name}")
 
 
 @pytest.mark.slow

@@ -17,8 +17,8 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from mtl.commands.help import arguments_of
 from mtl.commands.report import report
+from mtl.config.arguments import Arguments
 from mtl.config.effective import plain
 from mtl.config.schema import GatesConfig, TrainConfig
 from mtl.errors import InputError
@@ -97,7 +97,7 @@ def whole(tmp_path_factory):
 
 
 def test_the_signature_is_the_command_line():
-    words = arguments_of("mtl report", report, ["studies/a", "--split=dev"])
+    words = Arguments.of(report).read("mtl report", ["studies/a", "--split=dev"])
     assert {key: str(value) for key, value in words.items()} == {
         "folder": "studies/a", "out": "None", "split": "dev", "claims": "None", "palette": "",
         "colours": "None", "order": "()", "json_out": "None", "log": "False",
