@@ -49,10 +49,6 @@ class Command:
     """A table of names and summaries for the help to show below the options, if there is one."""
     resumes: bool = False
     """Whether running the command again resumes an interrupted one."""
-    files: tuple[str, ...] = ()
-    """Arguments that name a file to write."""
-    folders: tuple[str, ...] = ()
-    """Arguments that name a folder to write into."""
     answers: bool = False
     """Whether the result is what is printed; the result of other commands is a file or folder."""
     several_processes: bool = False

@@ -10,12 +10,13 @@ from rich.table import Table
 
 from mtl.commands.common import (
     Accelerator,
-    check_new_folder,
+    NewFolder,
     dev_examples,
     print_scores,
     print_table,
     refuse_unused,
 )
+from mtl.config.arguments import OutFile
 from mtl.tasks.task import Seed, Some
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def collaborate_command(
     model: str,
     *,
     dim: int,
-    out: Path,
+    out: NewFolder,
     starts: int = 3,
     steps: int = 200,
     seed: Seed = 0,
@@ -71,7 +72,6 @@ def collaborate_command(
     from mtl.models.opened import device_of, open_target, prepare
     from mtl.probes.tables import table_files
 
-    check_new_folder(out)
     if not lengths:
         refuse_unused(
             collaborate_command, "has no effect without --lengths to time: leave it out", rounds=rounds
@@ -170,9 +170,9 @@ def _show_costs(costs: list[LengthCost], encoder: TappedModel, console: Console)
 
 def energy(
     models: list[str],
-    out: Path | None = None,
-    figure: Path | None = None,
-    mixing: Path | None = None,
+    out: OutFile | None = None,
+    figure: OutFile | None = None,
+    mixing: OutFile | None = None,
 ) -> None:
     """Measure how many components the query and key matrices of heads need, apart and together.
 

@@ -13,14 +13,12 @@ FEATURE = Feature(
         "energy": Command(
             "mtl.collaborative.command:energy",
             "measure how many query and key components heads need, alone and together",
-            files=("out", "figure", "mixing"),
             answers=True,
             after="ablate",
         ),
         "collaborate": Command(
             "mtl.collaborative.command:collaborate_command",
             "let the heads of a model share query and key components",
-            folders=("out",),
             after="energy",
         ),
     },

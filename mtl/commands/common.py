@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from mtl.config.arguments import Place
 from mtl.errors import InputError, RunError, as_input_error
 from mtl.files import check_folder_place
 from mtl.tasks.in_words import counted
@@ -65,14 +66,17 @@ def refuse_unused(command: Callable[..., Any], why: str, **given: Any) -> None:
             raise InputError(f"--{name} {why}")
 
 
-def check_new_folder(out: Path) -> None:
+def _check_new_folder(out: Path) -> None:
     """Raise `InputError` for an `--out` that is there already, and is no empty folder.
 
     Raises `OSError` where no folder can be made.
     """
-    if out.exists() and not (out.is_dir() and next(out.iterdir(), None) is None):
+    check_folder_place(out)
+    if out.exists() and next(out.iterdir(), None) is not None:
         raise InputError(f"{out} exists, and is no empty folder: use another --out")
-    check_folder_place(out.parent)
+
+
+NewFolder = Annotated[Path, Place(_check_new_folder)]
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 
 from mtl.commands.common import print_table, refuse_unused
+from mtl.config.arguments import OutFile, OutFolder
 from mtl.config.schema import SPLITS, BatchConfig
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
@@ -28,7 +29,7 @@ _NO_IDS: list[Path] = []
 def _builder(name: str, what: str) -> Callable[..., None]:
     def build(
         *,
-        out: Path,
+        out: OutFolder,
         source: Path | None = None,
         subset: Literal["small"] | None = None,
         cache: Path = Path(".cache/ewt5"),
@@ -88,7 +89,7 @@ def _left_out(provenance: Mapping[str, Any], splits: Sequence[str]) -> list[str]
 
 def toy(
     *,
-    out: Path,
+    out: OutFolder,
     train: int = 4000,
     dev: int = 500,
     test: int = 500,
@@ -114,7 +115,7 @@ def toy(
 
 def convert(
     *,
-    out: Path,
+    out: OutFolder,
     train: list[str] = _NO_FILES,
     dev: list[str] = _NO_FILES,
     test: list[str] = _NO_FILES,
@@ -153,7 +154,7 @@ def convert(
 def select(
     corpus: Path,
     *,
-    out: Path,
+    out: OutFolder,
     ids: list[Path] = _NO_IDS,
     train: Count | None = None,
     dev: Count | None = None,
@@ -218,7 +219,7 @@ seed: 1
 """
 
 
-def init(files: list[Path], *, out: Path = Path("config.yaml")) -> None:
+def init(files: list[Path], *, out: OutFile = Path("config.yaml")) -> None:
     """Read the files of a corpus, and write a configuration for `mtl train`, with comments.
 
     Args:

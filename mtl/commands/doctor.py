@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mtl.commands.common import print_table
+from mtl.config.arguments import OutFile
 from mtl.errors import InputError
 from mtl.files import may_be_written, write_json
 
@@ -45,7 +46,7 @@ class Checked(NamedTuple):
     fix: str = ""
 
 
-def doctor(*, runs: Path = Path("runs"), json_out: Path | None = None) -> None:
+def doctor(*, runs: Path = Path("runs"), json_out: OutFile | None = None) -> None:
     """Print what is installed, which devices and precision runs will use, and what cannot work here.
 
     Args:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtl.commands.common import Accelerator, Precision, print_left_out, print_scores
+from mtl.config.arguments import OutFile, OutFolder
 from mtl.config.parse import read_configuration
 from mtl.config.schema import BatchConfig, Split, TrainConfig
 from mtl.errors import InputError
@@ -21,8 +22,8 @@ def evaluate(
     run: str,
     split: Split = "test",
     corpus: Path | None = None,
-    export: Path | None = None,
-    json_out: Path | None = None,
+    export: OutFolder | None = None,
+    json_out: OutFile | None = None,
     tasks: tuple[str, ...] | None = None,
     accelerator: Accelerator = "auto",
     precision: Precision = "32-true",

@@ -90,7 +90,7 @@ def help_of(name: str, group: str | None = None) -> str:
 def _own(arguments: Arguments) -> list[_Key]:
     """What is given by place, then what must be given by name, then the rest."""
     keys, first = {key.name: key for key in _fields(arguments.kind)}, [*arguments.places, *arguments.required]
-    keys |= {name: keys[name]._replace(spelling=arguments.written(name)) for name in first}
+    keys |= {name: keys[name]._replace(spelling=arguments.shown(name)) for name in first}
     return [keys[name] for name in dict.fromkeys([*first, *keys])]
 
 

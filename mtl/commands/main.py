@@ -19,8 +19,7 @@ from typing import NoReturn
 from mtl.commands.command_table import COMMANDS, arguments_for
 from mtl.commands.help import help_of, overview, speaking, without_verbosity
 from mtl.errors import InputError, RunError, did_you_mean
-from mtl.features import Command
-from mtl.files import check_file_place, check_folder_place, may_be_written
+from mtl.files import may_be_written
 from mtl.tasks.in_words import first_line
 from mtl.workers.launch import alone
 from mtl.workers.queue import interrupted_by_signals
@@ -65,7 +64,7 @@ def _code_of(words: list[str], program: bool) -> int:
     # Otherwise tokenizers warns if the process forks after its first use.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ["MPLBACKEND"] = "agg"  # figures are files, whatever display the user has
-    command: Command | None = None
+    name = ""
     if "_MTL_COMPLETE" in os.environ:
         from mtl.commands.completion import complete
 
@@ -76,20 +75,19 @@ def _code_of(words: list[str], program: bool) -> int:
         _require_current_folder()
         words, verbosity = without_verbosity(words)
         name, rest = _command(words)
-        command = COMMANDS[name]
         group = _help_group(rest)
         if group is not None:
             print(help_of(name, group or None))
             raise SystemExit(0)
-        among = nullcontext() if command.several_processes else alone()
-        with interrupted_by_signals(), naming_variables(), among, speaking(verbosity, command, rest):
+        among = nullcontext() if COMMANDS[name].several_processes else alone()
+        with interrupted_by_signals(), naming_variables(), among, speaking(verbosity, COMMANDS[name], rest):
             return _run(name, rest)
     except InputError as error:
         message, code = str(error), 2
     except RunError as error:
         message, code = str(error), 1
     except KeyboardInterrupt as interrupt:
-        message, code = f"interrupted; {str(interrupt) or _after_interruption(command)}", 130
+        message, code = f"interrupted; {str(interrupt) or _after_interruption(name)}", 130
     except BrokenPipeError:
         sys.stderr.close()
         return 1
@@ -114,11 +112,11 @@ def _require_current_folder() -> None:
         raise InputError("the current folder was removed: go to another one") from None
 
 
-def _after_interruption(command: Command | None) -> str:
+def _after_interruption(name: str) -> str:
     """What an interrupted command has left, and what to do now."""
-    if command is not None and command.resumes:
+    if name and COMMANDS[name].resumes:
         return "run the command again to resume"
-    writes = command is not None and (command.files or command.folders)
+    writes = name and arguments_for(name).written
     return f"{'all files are whole or as before: ' if writes else ''}run the command again"
 
 
@@ -162,11 +160,11 @@ def _start_again(**variables: str) -> NoReturn:
 
 
 def _run(name: str, words: Sequence[str]) -> int:
-    command, arguments = COMMANDS[name], arguments_for(name)
+    arguments = arguments_for(name)
     values = arguments.read(f"mtl {name}", words)
-    for names, check in ((command.files, check_file_place), (command.folders, check_folder_place)):
-        for place in (values[each] for each in names if values[each] is not None):
-            check(place)
+    for argument, place in arguments.written.items():
+        if values[argument] is not None:
+            place.check(values[argument])
     return int(arguments.call(**values) or 0)
 
 

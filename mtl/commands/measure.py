@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mtl.commands.common import Accelerator, Precision, print_table, refuse_unused
-from mtl.config.arguments import Arguments, arguments_of
+from mtl.config.arguments import Arguments, OutFile, OutFolder, arguments_of
 from mtl.config.schema import Split
 from mtl.errors import InputError
 from mtl.probes.measures.groups import GROUPS, MeasureGroup
@@ -58,7 +58,7 @@ def _measure(
     corpus: Path | None = None,
     split: Split = "dev",
     sentences: Some | None = None,
-    out: Path | None = None,
+    out: OutFile | None = None,
     accelerator: Accelerator = "auto",
     log: bool = False,
     top: Annotated[int, Range(0, inf)] = 10,
@@ -126,12 +126,12 @@ def probe(
     target: str,
     corpus: Path | None = None,
     split: Split = "test",
-    out: Path | None = None,
+    out: OutFolder | None = None,
     masks: bool = True,
     centroids: Literal["self", "train"] = "self",
     constituents: Literal["lowest", "all", "ends"] = "lowest",
     final_special: bool = False,
-    markdown: Path | None = None,
+    markdown: OutFile | None = None,
     accelerator: Accelerator = "auto",
     precision: Precision = "32-true",
     revision: str | None = None,
@@ -288,8 +288,8 @@ def ablate(
     masks: bool = True,
     draws: Some = 10_000,
     seed: Seed = 0,
-    json_out: Path | None = None,
-    out: Path | None = None,
+    json_out: OutFile | None = None,
+    out: OutFile | None = None,
     accelerator: Accelerator = "auto",
     log: bool = False,
 ) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from mtl.commands.common import (
     Accelerator,
-    check_new_folder,
+    NewFolder,
     dev_examples,
     heads_given,
     print_scores,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def prune(
     model: str,
     *,
-    out: Path,
+    out: NewFolder,
     heads: str | None = None,
     task: tuple[str, ...] = (),
     mask: Path | None = None,
@@ -59,7 +59,6 @@ def prune(
     """
     from mtl.errors import InputError
 
-    check_new_folder(out)
     if heads is not None and mask is not None:
         raise InputError("--heads and --mask both say what to cut: use one of them")
     from mtl.models.opened import open_target

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mtl.commands.common import print_table, refuse_unused
+from mtl.config.arguments import OutFile
 from mtl.errors import InputError, as_input_error
 from mtl.probes.appearance import Appearance, appearing
 from mtl.runs.figures.table import FIGURES, MOVING, FigureName, animate, draw, file_kinds_of
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 
 def report(
     folder: Path,
-    out: Path | None = None,
+    out: OutFile | None = None,
     split: Literal["dev", "test"] | None = None,
     claims: str | None = None,
     palette: str = "",
     colours: dict[str, str] | None = None,
     order: tuple[str, ...] = (),
-    json_out: Path | None = None,
+    json_out: OutFile | None = None,
     log: bool = False,
 ) -> None:
     """Write one self-contained HTML page about all runs and probes in a folder, with tables and figures.
@@ -60,8 +61,7 @@ def report(
 
     if log and out is not None:
         raise InputError("--log logs the folder's own report, with its tables and figures: leave out --out")
-    for file in filter(None, (out or folder / "report.html", json_out)):
-        check_file_place(file)
+    check_file_place(out or folder / "report.html")
     appearance = Appearance(palette, colours or {}, order)
     with as_input_error():
         check_appearance(appearance)
@@ -90,7 +90,7 @@ def compare(
     seed: Seed = 0,
     corpus: Path | None = None,
     names: tuple[str, ...] = ("first", "second"),
-    out: Path | None = None,
+    out: OutFile | None = None,
     log: bool = False,
 ) -> None:
     """Test whether two sets of runs score differently, task by task.
@@ -111,7 +111,6 @@ def compare(
         log: Also log table and figure to the W&B run of each run.
     """
     from mtl.commands.common import log_to_wandb, runs_to_log
-    from mtl.files import check_file_place
     from mtl.runs.compare.scores import compare_runs
 
     if len(names) != 2:
@@ -119,7 +118,6 @@ def compare(
     if out is not None:
         if out.suffix.lower() not in (*_PICTURES, *_TABLES):
             raise InputError(f"{out}: use a file that ends in {', '.join((*_PICTURES, *_TABLES))}")
-        check_file_place(out)
         if out.suffix.lower() in _PICTURES:
             from mtl.runs.figures.drawn import check_tables
 
@@ -218,7 +216,7 @@ def _chance(p: float | None) -> str:
 def figure(
     name: FigureName,
     runs: list[Path],
-    out: Path,
+    out: OutFile,
     tasks: tuple[str, ...] = (),
     split: Literal["dev", "test"] = "test",
     measure: str = "ablation",

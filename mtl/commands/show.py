@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mtl.commands.common import Accelerator, print_table, refuse_unused
+from mtl.config.arguments import OutFile
 from mtl.config.schema import Split
 from mtl.errors import InputError, as_input_error
 from mtl.tasks.in_words import counted
@@ -45,7 +46,7 @@ def show(
     examples: Some = 3,
     matrix: bool = False,
     least: Share = 0.1,
-    output: Path | None = None,
+    output: OutFile | None = None,
     masks: bool = True,
     final_special: bool = False,
     accelerator: Accelerator = "auto",

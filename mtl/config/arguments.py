@@ -13,9 +13,22 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from mtl.config.keys import hints_of, unknown, without_null
+from mtl.config.keys import hints_of, marked, unknown, without_null
 from mtl.config.parse import Words, in_range, joined_options, object_of, refusal, spelt, switches_of
 from mtl.errors import InputError
+from mtl.files import check_file_place, check_folder_place
+
+
+@dataclass(frozen=True)
+class Place:
+    """The value is the path of what a command writes; it is checked before anything is read."""
+
+    check: Callable[[Path], None]
+    """Raises `OSError` or `InputError` for a path that cannot be written."""
+
+
+OutFile = Annotated[Path, Place(check_file_place)]
+OutFolder = Annotated[Path, Place(check_folder_place)]
 
 
 @cache
@@ -84,8 +97,8 @@ class Arguments:
         """The arguments that must be given."""
         return [each.name for each in fields(self.kind) if each.default is each.default_factory is MISSING]
 
-    def written(self, name: str) -> str:
-        """How an argument is written that is given by place, or must be given."""
+    def shown(self, name: str) -> str:
+        """How an argument is shown that is given by place, or must be given."""
         return name.upper() if name in self.places else f"--{name}={name.upper()}"
 
     def usage(self, program: str) -> str:
@@ -95,9 +108,14 @@ class Arguments:
         for name in self.places:
             part = f"{name.upper()} …" if get_origin(hints[name]) is list else name.upper()
             parts.append(part if name in required else f"[{part}]")
-        parts += [self.written(name) for name in required if name not in self.places]
+        parts += [self.shown(name) for name in required if name not in self.places]
         options = hints.keys() - {*required, *self.places}
         return " ".join([*parts, *["[--OPTION=VALUE …]"] * bool(options)])
+
+    @property
+    def written(self) -> dict[str, Place]:
+        """The arguments that name what the command writes."""
+        return dict(marked(self.kind, Place))
 
     def read(self, program: str, words: Sequence[str]) -> dict[str, Any]:
         """The values by name, from the words on the command line.
@@ -136,7 +154,7 @@ class Arguments:
                 values[name] = spelt(text, hints[name])
         for name in self.required:
             if name not in values:
-                raise InputError(f"{self.written(name)} is missing{usage}")
+                raise InputError(f"{self.shown(name)} is missing{usage}")
         made: Any = in_range(object_of(self.kind, values), values, "--")
         given = {name: getattr(made, name) for name in hints}
         return given | ({self.words: Words(program, self.keys, others, hints)} if self.words else {})

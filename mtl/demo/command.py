@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from mtl.config.arguments import OutFolder
 from mtl.config.parse import configured
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
@@ -35,7 +36,7 @@ _SHOWN_HEADS = 3
 _OURS = Path(__file__).parent
 
 
-def demo(*, out: Path = FOLDER) -> int:
+def demo(*, out: OutFolder = FOLDER) -> int:
     """Train a model of five tasks on a small sample, probe it, cut it, use it, and write a report.
 
     The report puts the run beside an archived study of three seeds. No network is needed.

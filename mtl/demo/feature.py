@@ -9,7 +9,6 @@ FEATURE = Feature(
         "demo": Command(
             "mtl.demo.command:demo",
             "train, probe, cut and use a small model; report it beside an archived study",
-            folders=("out",),
             resumes=True,
             after="report",
         )

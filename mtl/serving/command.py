@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from mtl.commands.common import Accelerator, Precision, check_new_folder
+from mtl.commands.common import Accelerator, NewFolder, Precision
 from mtl.config.schema import BatchConfig
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
@@ -116,7 +116,7 @@ def _origin(folder: Path) -> dict[str, Any]:
 def export(
     run: str,
     *,
-    out: Path,
+    out: NewFolder,
     weights: Literal["float32", "int8"] = "float32",
     revision: str | None = None,
 ) -> None:
@@ -135,7 +135,6 @@ def export(
     from mtl.models.found import find_model
     from mtl.serving.onnx import TO_EXPORT, export_onnx, require_onnx
 
-    check_new_folder(out)
     require_onnx("mtl export", TO_EXPORT)
     folder = find_model(run, revision).model
     from mtl.models.joint import JointModel

@@ -7,8 +7,7 @@ from mtl.features import Command, Feature
 FEATURE = Feature(
     commands={
         "export": Command(
-            "mtl.serving.command:export", "write a model as ONNX, also with 8-bit weights", folders=("out",),
-            after="prune",
+            "mtl.serving.command:export", "write a model as ONNX, also with 8-bit weights", after="prune"
         ),
         "serve": Command(
             "mtl.serving.command:serve", "annotate over HTTP, with requests of many clients in one batch",

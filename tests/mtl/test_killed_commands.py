@@ -15,6 +15,7 @@ import torch
 import yaml
 
 from mtl.commands.command_table import COMMANDS as EVERY_COMMAND
+from mtl.commands.command_table import arguments_for
 from mtl.commands.main import main
 from mtl.corpora.toy.corpus import write_toy
 from mtl.probes.tables.table_files import read_metadata
@@ -74,7 +75,7 @@ def test_every_command_that_writes_is_killed_here_or_named() -> None:
     killed = [
         name for words, _ in COMMANDS.values() for name in EVERY_COMMAND if words.startswith(f"{name} ")
     ]
-    writing = {name for name, command in EVERY_COMMAND.items() if command.files or command.folders}
+    writing = {name for name in EVERY_COMMAND if arguments_for(name).written}
     assert {name for name in {*writing} - {*killed} - {*ELSEWHERE} if not may_be_absent([name])} == set()
     assert {*ELSEWHERE} & {*killed} == set()
 

@@ -21,6 +21,7 @@ import mtl
 from mtl.commands.command_table import COMMANDS, MEASURES, arguments_for
 from mtl.commands.main import main
 from mtl.config.keys import hints_of, without_null
+from mtl.files import check_file_place
 from mtl.runs.figures.table import FIGURES
 from tests.kit.absent import may_be_absent
 from tests.mtl.commands.runs_for_commands import TRAINING, made_run
@@ -109,9 +110,9 @@ def bad_places(folder: Path, kind: str, suffix: str) -> dict[str, Path]:
 
 WRITES = [
     (name, argument, kind)
-    for name, command in COMMANDS.items()
-    for kind in ("file", "folder")
-    for argument in (command.files if kind == "file" else command.folders)
+    for name in COMMANDS
+    for argument, place in arguments_for(name).written.items()
+    for kind in ("file" if place.check is check_file_place else "folder",)
 ]
 
 
@@ -147,7 +148,7 @@ def test_nothing_is_read_or_computed_for_a_place_that_cannot_be_written(
     for what, place in bad_places(tmp_path, kind, suffix).items():
         others = [
             f"--{other}={tmp_path / 'good' / other}.png"
-            for other in (*COMMANDS[name].files, *COMMANDS[name].folders)
+            for other in arguments_for(name).written
             if other != argument and other in arguments_for(name).required
         ]
         assert main([*words, *others, f"--{argument}={place}"]) == 2, what
@@ -157,12 +158,12 @@ def test_nothing_is_read_or_computed_for_a_place_that_cannot_be_written(
     assert not (tmp_path / "good").exists()
 
 
-def test_every_argument_that_names_something_to_write_is_in_the_table():
+def test_every_path_that_is_not_read_is_a_place_that_is_written():
     read = {"source", "mask", "corpus", "run", "folder", "cache", "model", "file", "runs", "rules"}
-    for name, command in COMMANDS.items():
+    for name in COMMANDS:
         for argument, hint in hints_of(arguments_for(name).kind).items():
             if without_null(hint)[0] is Path and argument not in read:
-                assert argument in (*command.files, *command.folders), f"{name} --{argument}"
+                assert argument in arguments_for(name).written, f"{name} --{argument}"
 
 
 @pytest.mark.parametrize(
