@@ -17,9 +17,10 @@ from mtl.probes.report.data import ClaimingSetup, ReportData
 from mtl.probes.statistics.head_values import heads_with_roles
 from mtl.probes.tables import heads_table
 from mtl.probes.tables.table_files import ColumnUnit
-from mtl.runs.compare.heads import check_probed_alike, comparable, has_masks, probed_with
-from mtl.runs.compare.settings import check_encoders, encoder_of, settings_of_run
-from mtl.runs.compare.setups import chosen_of, without_repeats
+from mtl.runs.compare.heads import check_probed_alike, probed_with
+from mtl.runs.compare.run_set import RunSet
+from mtl.runs.compare.settings import settings_of_run
+from mtl.runs.compare.setups import chosen_of
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.folder.run import Run, is_probed_encoder
 from mtl.runs.report.gather import RunsRead
@@ -98,7 +99,7 @@ def role_survival_of(
         except ValueError as error:
             without.append(f"left out: {error}")
             continue
-        probed[folder] = probed_with(provenance, has_masks(Run(Path(folder))))
+        probed[folder] = probed_with(provenance, settings_of_run(Run(Path(folder))).masked)
         rows = surviving_roles(orders, points.filter(pl.col("run") == folder), heads_with_roles(heads))
         if rows.is_empty():
             probes = bool(heads["measure"].is_in(MADE_BY_PROBING).any())
@@ -256,9 +257,8 @@ def _tables(
     folders: Sequence[Path], name: str, tasks: Sequence[str]
 ) -> tuple[list[pl.DataFrame], tuple[str, ...]]:
     read: dict[str, tuple[pl.DataFrame, Mapping[str, str]]] = {}
-    notes = []
-    runs: list[Run] = []
-    encoders, made = {}, {}
+    notes: list[str] = []
+    found: list[Run] = []
     for folder in folders:
         if is_probed_encoder(folder):
             notes.append(f"{folder} holds probes of an encoder, and no run: left out")
@@ -277,23 +277,19 @@ def _tables(
         if not chosen:
             continue
         table = table.filter(pl.col("task").is_in(chosen))
-        encoders[str(folder)] = encoder_of(run)
-        runs.append(run)
-        made[str(folder)] = settings_of_run(run)
+        found.append(run)
         read[str(folder)] = table, provenance
     if not read:
         raise InputError("; ".join([*notes, "nothing to draw"]))
-    check_encoders(encoders)
-    first, copies = without_repeats(runs)
-    made = {str(run.folder): made[str(run.folder)] for run in first}
-    alike, unlike = comparable(made)
-    together, others = _trained_together({name: made[name].tasks for name in alike})
-    parts, otherwise = _measured_alike({run: read[run] for run in together})
+    runs = RunSet.of(found, notes)
+    runs.check_encoders()
+    together = _trained_together(runs.without_repeats().like_most())
+    parts, otherwise = _measured_alike({run.name: read[run.name] for run in together})
     tables = [
         curve_table.in_method_order(table, FIRST).with_columns(run=pl.lit(run))
         for run, table in parts.items()
     ]
-    return tables, (*notes, *copies, *unlike, *others, *otherwise)
+    return tables, (*notes, *otherwise)
 
 
 def _measured_alike(
@@ -316,21 +312,21 @@ def _measured_alike(
     return tables, notes
 
 
-def _trained_together(runs: Mapping[str, tuple[str, ...]]) -> tuple[list[str], list[str]]:
-    """The largest group of runs, either of single tasks or of one set of tasks; and notes on the others.
+def _trained_together(runs: RunSet) -> RunSet:
+    """The largest group of runs, either of single tasks or of one set of tasks; the others are noted.
 
     Curves are averaged over runs, and a task that is trained alone differs from one that is trained jointly.
     """
     groups: dict[tuple[str, ...], list[str]] = {}
-    for name, tasks in runs.items():
-        groups.setdefault(() if len(tasks) == 1 else tasks, []).append(name)
+    for run in runs:
+        groups.setdefault(() if run.setup.single else run.settings.tasks, []).append(run.name)
     order = sorted(groups, key=lambda tasks: (-len(groups[tasks]), len(tasks), tasks))
-    notes = [
+    runs.notes += [
         f"{counted(len(groups[tasks]), 'run')} of {_together(tasks)} left out of curves of "
         f"{_together(order[0])}: {', '.join(groups[tasks])}"
         for tasks in order[1:]
     ]
-    return groups[order[0]], notes
+    return runs.where(lambda run: run.name in groups[order[0]])
 
 
 def _together(tasks: tuple[str, ...]) -> str:

@@ -74,8 +74,9 @@ class Demo:
         """The masks of the run."""
         from mtl.probes.statistics.masks import final_masks
         from mtl.runs.compare.comparable import gates_of
+        from mtl.runs.compare.run_set import RunSet
 
-        return final_masks(gates_of([self.run])[0])[0]
+        return final_masks(gates_of(RunSet.of([self.run])))[0]
 
     def work(self) -> int:
         """Do all steps that are not done yet, and write the report; returns the exit code."""
@@ -144,14 +145,15 @@ class Demo:
     def _probe(self, console: Console) -> int:
         from mtl.probes.report.kept_heads import head_roles
         from mtl.probes.sites import Site, head_name
-        from mtl.runs.compare.heads import read_heads
+        from mtl.runs.compare.run_set import MeasuredHeads
 
         words = ["probe", str(self.run.folder), "--split=train"]
         _head(console, 3, "Probe: what each head is good at")
         _command(console, words)
         if not (self.run.folder / "heads.parquet").is_file() and (code := self._quietly(words)):
             return code
-        roles = head_roles(read_heads(self.run.folder).rows)
+        heads = MeasuredHeads(self.run.folder / "heads.parquet", self.run.config()["tasks"])
+        roles = head_roles(heads.rows)
         for (attention, layer, head), role in list(roles.items())[:_SHOWN_HEADS]:
             console.print(f"  {head_name(Site(attention, layer), head)} {role.words}", soft_wrap=True)
         console.print(f"  {counted(len(roles), 'head')} in all do something clearly; the report has a map")

@@ -22,7 +22,7 @@ from mtl.probes.report.page_part import (
     package_text,
 )
 from mtl.probes.statistics.masks import Masks
-from mtl.runs.compare.comparable import RunWithSetup, with_setups
+from mtl.runs.compare.run_set import RunSet, RunWithSetup
 from mtl.runs.folder.run import Run
 from mtl.runs.report.gather import ReportSource
 from mtl.tasks.catalogue import catalogue_place
@@ -32,18 +32,18 @@ from mtl.tasks.catalogue import catalogue_place
 class DemoSource(ReportSource):
     """The archived study; the demo's own run has a card on the first screen and enters no statistic."""
 
-    def choose(self, runs: list[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
+    def choose(self, runs: RunSet) -> RunSet:
         """The archived runs, with the setups that they have among themselves.
 
         The demo's own runs learn from other sentences, and beside them every name of a setup would say so.
         """
-        archived = [run for run in runs if run.run.folder.parent == Demo(self.folder).archive]
+        archived = runs.where(lambda run: run.folder.parent == Demo(self.folder).archive)
 
         def order(run: RunWithSetup) -> tuple[object, ...]:
             tasks = run.config["tasks"]
             return len(tasks), run.config["pruning"] != "none", catalogue_place(tasks[0]), run.config["seed"]
 
-        return with_setups([run.run for run in sorted(archived, key=order)])
+        return RunSet.of((run.run for run in sorted(archived, key=order)), runs.notes)
 
     def parts(self, pieces: Sequence[PagePart]) -> Sequence[PagePart]:
         """The card, and the answers that the archived runs can give."""

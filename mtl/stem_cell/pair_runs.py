@@ -7,7 +7,6 @@ A table is `None` if the runs have nothing for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,10 +34,10 @@ from mtl.probes.stem_cell.contest_table import (
 from mtl.probes.stem_cell.figures import conflict_figure, contest_figure, forest
 from mtl.probes.tables import heads_table
 from mtl.probes.tables.heads_table import weighted_mean
-from mtl.runs.compare.comparable import RunWithSetup, masks_of, with_setups
-from mtl.runs.compare.heads import comparable, measured_otherwise, measured_run, provenance_of, worth_of_run
-from mtl.runs.compare.settings import MASKS, check_encoders, encoder_of, keys_in_words
-from mtl.runs.compare.setups import repeats
+from mtl.runs.compare.comparable import masks_of
+from mtl.runs.compare.heads import measured_otherwise, worth_of_run
+from mtl.runs.compare.run_set import RunSet
+from mtl.runs.compare.settings import MASKS, keys_in_words
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.report.gather import RunsRead
 from mtl.tasks.catalogue import TASKS
@@ -54,35 +53,29 @@ PAIRS = pl.Schema(
 same), `partner` another task, `control` or `twin`."""
 
 
-def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
+def pairs_of(runs: RunSet) -> pl.DataFrame | None:
     """A row per pair run and task (`PAIRS`); `None` if there are no pair runs without masks.
 
     A control task has no row, and neither has a run that repeats another one. If pairs were trained in
     several ways (more updates, other rates), the way with the most pairs of tasks is taken; among equals the
     one with the fewest settings that are not neutral. Notes say which runs are left out, and why.
     """
-    plain = [run for run in runs if run.settings.plain and len(run.settings.tasks) == 2]
-    repeated, copies = repeats([(run.run.folder, run.setup, run.settings) for run in plain])
-    notes += copies
-    pairs = {str(run.run.folder): run.settings for run in plain if run.run.folder not in repeated}
-    if not pairs:
+    plain = runs.where(lambda run: run.settings.plain and len(run.settings.tasks) == 2).without_repeats()
+    if not plain:
         return None
+    pairs = {run.name: run.settings for run in plain}
 
     def rank(name: str) -> tuple[int, int, str]:
         alike = {other.tasks for other in pairs.values() if not pairs[name].differing(other)}
         return -len(alike), len(pairs[name].set_keys), pairs[name].identity
 
-    chosen, left_out = comparable(pairs, like=[min(pairs, key=rank)])
-    notes += [f"the contest: {note}" for note in left_out]
     rows = []
-    for run in runs:
-        if str(run.run.folder) not in chosen:
-            continue
-        tasks = pairs[str(run.run.folder)].tasks
+    for run in plain.like_most(like=[min(pairs, key=rank)], about="the contest: "):
+        tasks = run.settings.tasks
         kinds = kinds_in(run.config)
         if taken := [name for name, kind in kinds.items() if name in (CONTROL, TWIN) and not kind.drawn]:
-            notes.append(
-                f"the contest: {run.run.folder} has a task named {taken[0]}, a name that stands for a kind "
+            runs.notes.append(
+                f"the contest: {run.name} has a task named {taken[0]}, a name that stands for a kind "
                 "of partner: left out"
             )
             continue
@@ -90,32 +83,26 @@ def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
             of, partner = (_learned(name, kinds[name]) for name in (task, other))
             partner = TWIN if partner == of else partner
             if of != CONTROL:
-                rows.append((str(run.run.folder), run.setup.name, int(run.config["seed"]), task, of, partner))
+                rows.append((run.name, run.setup.name, run.settings.seed, task, of, partner))
     return pl.DataFrame(rows, schema=PAIRS, orient="row") if rows else None
 
 
-def claims_unlike_pairs(
-    runs: Sequence[RunWithSetup], gates: pl.DataFrame | None, pairs: pl.DataFrame | None
-) -> list[str]:
-    """Notes on setups of claims that differ from the pairs in more than their masks."""
+def note_claims_unlike_pairs(runs: RunSet, gates: pl.DataFrame | None, pairs: pl.DataFrame | None) -> None:
+    """Note which setups of claims differ from the pairs in more than their masks."""
     if gates is None or pairs is None:
-        return []
+        return
     masked, paired = set(gates["run"]), set(pairs["run"])
-    settings = {str(run.run.folder): run.settings for run in runs}
+    settings = {run.name: run.settings for run in runs}
     notes: dict[str, None] = {}
     for run in runs:
-        name = str(run.run.folder)
-        if run.setup.single and name in masked:
+        if run.setup.single and run.name in masked:
             unlike = {
-                key: None
-                for pair in sorted(paired)
-                for key in settings[name].differing(settings[pair], MASKS)
+                key: None for pair in sorted(paired) for key in run.settings.differing(settings[pair], MASKS)
             }
             if unlike:
-                keys = keys_in_words([*unlike])
-                name = run.setup.name
+                keys, name = keys_in_words([*unlike]), run.setup.name
                 notes[f"the contest: claims of {name} are of runs with another {keys} than the pairs"] = None
-    return list(notes)
+    runs.notes += notes
 
 
 def cosines_of(pairs: pl.DataFrame) -> pl.DataFrame | None:
@@ -145,9 +132,10 @@ def cosines_of(pairs: pl.DataFrame) -> pl.DataFrame | None:
 
 def pair_table(read: RunsRead) -> tuple[pl.DataFrame | None, list[str]]:
     """Pair runs without masks (`PAIRS`), with notes on claims of runs that were trained otherwise."""
-    notes: list[str] = []
-    table = pairs_of(read.runs, notes)
-    return table, notes + claims_unlike_pairs(read.runs, read.gates, table)
+    runs = RunSet(read.runs)
+    table = pairs_of(runs)
+    note_claims_unlike_pairs(runs, read.gates, table)
+    return table, runs.notes
 
 
 def cosines(read: RunsRead) -> tuple[pl.DataFrame | None, tuple[str, ...]]:
@@ -203,7 +191,7 @@ def all_estimates(request: FigureRequest) -> FigureWithTables:
 
 def draw_conflict(request: FigureRequest) -> FigureWithTables:
     """Cosines of two tasks' gradients by which tasks claim the head, as recorded when pairs were trained."""
-    _, pairs, claims, notes = _claims_and_pairs(request)
+    runs, pairs, claims = _claims_and_pairs(request)
     cosines = cosines_of(pairs)
     if cosines is None:
         raise InputError(
@@ -212,9 +200,9 @@ def draw_conflict(request: FigureRequest) -> FigureWithTables:
     pair, twins = of_pairs(cosines), of_twins(cosines)
     masks = next(iter(claims.values()))
     result = conflict_by_claims(pair, claims_table(masks))
-    notes += _forced(masks)
+    notes = (*runs.notes, *_forced(masks))
     return FigureWithTables(
-        conflict_figure(result, twins), tuple(notes), {"": result.heads}, units={"": CONFLICT_UNITS}
+        conflict_figure(result, twins), notes, {"": result.heads}, units={"": CONFLICT_UNITS}
     )
 
 
@@ -265,18 +253,12 @@ def _forced(masks: Masks) -> list[str]:
     return [masks.forced_in_words().removesuffix("; ")] if masks.forced().any() else []
 
 
-def _claims_and_pairs(
-    request: FigureRequest,
-) -> tuple[list[RunWithSetup], pl.DataFrame, dict[str, Masks], list[str]]:
-    """The runs, their pairs, claims by setup, and notes; raises `InputError` for what is missing."""
-    runs, left_out = request.runs()
-    check_encoders({str(run.folder): encoder_of(run) for run in runs})
-    compared = with_setups(runs)
-    notes = list(left_out)
-    alone = [run for run in compared if run.setup.single]
-    pairs = pairs_of(compared, notes)
-    alone = _like_pairs(alone, compared, pairs, notes)
-    gates = masks_of(alone, notes)
+def _claims_and_pairs(request: FigureRequest) -> tuple[RunSet, pl.DataFrame, dict[str, Masks]]:
+    """The runs, their pairs, and claims by setup; raises `InputError` for what is missing."""
+    runs = RunSet.open(request.paths)
+    runs.check_encoders()
+    pairs = pairs_of(runs)
+    gates = masks_of(_like_pairs(runs, pairs))
     if gates is None:
         raise InputError("no single-task run with masks among these: use those whose masks are the claims")
     if pairs is None:
@@ -285,50 +267,36 @@ def _claims_and_pairs(
     for (setup,), of_setup in gates.group_by("setup", maintain_order=True):
         masks, left_out = final_masks(of_setup)
         claims[str(setup)] = masks
-        notes += left_out
-    return compared, pairs, claims, notes
+        runs.notes += left_out
+    return runs, pairs, claims
 
 
-def _like_pairs(
-    alone: list[RunWithSetup], runs: list[RunWithSetup], pairs: pl.DataFrame | None, notes: list[str]
-) -> list[RunWithSetup]:
+def _like_pairs(runs: RunSet, pairs: pl.DataFrame | None) -> RunSet:
     """The single-task runs with masks that differ from the pairs in their masks only."""
-    masked = {str(run.folder): run for run in alone if run.setup.pruning != "none"}
-    chosen = set() if pairs is None else set(pairs["run"])
-    settings = {
-        str(run.folder): run.settings
-        for run in runs
-        if str(run.folder) in chosen or str(run.folder) in masked
-    }
-    alike, left_out = comparable(settings, MASKS, like=chosen) if chosen else (list(masked), [])
-    notes += [f"claims: {note}" for note in left_out]
-    kept = [masked[name] for name in alike if name in masked]
-    if masked and not kept:
-        raise InputError(f"no claims of runs that were trained like the pairs: {left_out[0]}")
-    return kept
+    masked = runs.where(lambda run: run.setup.single and run.setup.pruning != "none")
+    if pairs is None or not masked:
+        return masked
+    chosen = set(pairs["run"])
+    both, start = runs.where(lambda run: run.name in chosen or run in masked), len(runs.notes)
+    alike = both.like_most(MASKS, like=chosen, about="claims: ").where(masked.__contains__)
+    if not alike:
+        left_out = runs.notes[start].removeprefix("claims: ")
+        raise InputError(f"no claims of runs that were trained like the pairs: {left_out}")
+    return alike
 
 
 def _read(request: FigureRequest) -> _Contest:
     """Claims, pairs and worth in the given runs; raises `InputError` for what is missing."""
-    compared, pairs, claims, notes = _claims_and_pairs(request)
-    chosen = [run for run in compared if str(run.folder) in set(pairs["run"])]
-    otherwise, unlike = measured_otherwise(
-        {
-            str(run.folder): measured_run(run.run, run.setup.name, provenance)
-            for run in chosen
-            if (provenance := provenance_of(run.folder / "heads.parquet")) is not None
-        }
-    )
-    notes += unlike
+    runs, pairs, claims = _claims_and_pairs(request)
+    chosen = runs.where(lambda run: run.name in set(pairs["run"]))
+    otherwise = measured_otherwise(chosen)
     parts = []
     for run in chosen:
-        file = run.folder / "heads.parquet"
-        if not file.is_file():
-            notes.append(f"{run.folder} has no heads.parquet: left out; 'mtl importance' makes it")
+        if not run.has("heads.parquet"):
+            runs.notes.append(f"{run.name} has no heads.parquet: left out; 'mtl importance' makes it")
             continue
-        but = otherwise.get(str(run.folder), ())
-        parts.append(worth_of_run(run.run, file, run.config["tasks"], run.setup.name, but))
+        parts.append(worth_of_run(run, run.config["tasks"], otherwise.get(run.name, ())))
     values = pl.concat(parts) if parts else None
     if values is None or values.filter(pl.col("measure") == IMPORTANCE).is_empty():
         raise InputError("no importance of heads in these pairs: 'mtl importance RUN' measures it")
-    return _Contest(values, pairs, claims, tuple(dict.fromkeys(notes)))
+    return _Contest(values, pairs, claims, tuple(dict.fromkeys(runs.notes)))

@@ -27,7 +27,7 @@ from mtl.probes.figures.style import FAINT, INK, colour_bar, new_figure, styled
 from mtl.probes.report.data import ClaimingSetup, ReportData, embedded
 from mtl.probes.report.page_part import PageData, PagePart, Section, ShownEvidence, environment
 from mtl.probes.tables.table_files import About, ColumnUnit, Units
-from mtl.runs.compare.comparable import RunWithSetup
+from mtl.runs.compare.run_set import RunSet
 from mtl.runs.figures.drawn import FigureWithTables
 from mtl.runs.report.gather import Draw, ReportSource
 from mtl.sweep.file import Parameter
@@ -123,25 +123,25 @@ class SweepSource(ReportSource):
     sweep: SweepEvidence | None = None
     """`None`: no trial was started."""
 
-    def choose(self, runs: list[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
+    def choose(self, runs: RunSet) -> RunSet:
         """The runs that were not stopped early, of the best settings."""
         if self.sweep is None:
             return runs
         states = {trial.name: trial.state for trial in self.sweep.trials}
-        ended = [run for run in runs if states.get(run.folder.name) != "stopped"]
+        ended = runs.where(lambda run: states.get(run.folder.name) != "stopped")
         if len(ended) < len(runs):
-            notes.append(
+            runs.notes.append(
                 f"{counted(len(runs) - len(ended), 'trial')} stopped early: in the sweep's table only"
             )
         ranks = {name: place for place, name in enumerate(self.sweep.table()["trial"])}
         by_rank = sorted(ended, key=lambda run: ranks.get(run.folder.name, len(ranks)))
         settings = list(dict.fromkeys(run.setup.name for run in by_rank))
         if len(settings) > MOST_SETTINGS:
-            notes.append(
+            runs.notes.append(
                 f"of {counted(len(settings), 'setting')} only the {MOST_SETTINGS} with the best trials "
                 "are shown below the sweep"
             )
-        return [run for run in ended if run.setup.name in settings[:MOST_SETTINGS]]
+        return ended.where(lambda run: run.setup.name in settings[:MOST_SETTINGS])
 
     def parts(self, pieces: Sequence[PagePart]) -> Sequence[PagePart]:
         """The section of the trials instead of answers, since settings are compared, and not tasks."""

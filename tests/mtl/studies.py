@@ -16,6 +16,10 @@ import yaml
 from mtl.config.instances import completed
 from mtl.heads.gates import gate_table
 from mtl.probes.tables import heads_table
+from mtl.runs.compare.run_set import RunSet, RunWithSetup
+from mtl.runs.compare.settings import Settings
+from mtl.runs.compare.setups import setups_of
+from mtl.runs.folder.run import Run
 from tests.probes.worlds import with_kinds
 
 LABELS = {"pos": 45, "ner": 18, "dep": 45, "con": 26, "srl": 35}
@@ -27,6 +31,12 @@ VERSIONS = {"python": "3.11", "torch": "2.13", "mtl": "0.1.0"}
 KEPT = tempfile.TemporaryDirectory(prefix="studies")
 SMALL: dict[Any, tuple[Path, Any]] = {}
 """Copies of small studies by what they were made of, and the states of their random numbers."""
+
+
+def runs_with(**settings: Settings) -> RunSet:
+    """Runs of these names with these settings, whose folders do not exist."""
+    runs = (Run(Path(name)) for name in settings)
+    return RunSet(map(RunWithSetup, runs, setups_of([*settings.values()]), settings.values()))
 
 
 class Study:

@@ -24,6 +24,7 @@ from mtl.heads.target import HeadTarget
 from mtl.models.joint import JointModel
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.heads import heads_of
+from mtl.runs.compare.run_set import MeasuredHeads, RunSet
 from mtl.runs.folder import run_tables
 from mtl.runs.folder.run import Run
 from mtl.runs.folder.run_tables import write_measures
@@ -184,9 +185,9 @@ def test_what_is_not_finite_is_not_chosen_written_or_ranked(bad, tmp_path):
 
     file.parent.mkdir()  # a table from before values were watched
     heads_table.write_heads_table(file, rows, {"target": "minilm"})
-    table, notes = heads_of([file.parent])
-    assert table["value"].is_finite().all()
-    assert any("1 value not finite: left out" in note for note in notes)
+    measured = RunSet([], bare=[MeasuredHeads(file)])
+    assert heads_of(measured)["value"].is_finite().all()
+    assert any("1 value not finite: left out" in note for note in measured.notes)
 
 
 @pytest.mark.parametrize("bad", BAD)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,183 +12,142 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.heads.gate_file import LEARNED, read_gates
-from mtl.probes.report.data import CHOICES, Setup
+from mtl.probes.measures.groups import SKILLS
+from mtl.probes.report.data import CHOICES
 from mtl.probes.sites import KEYS, Site, shape_text, sites_among
 from mtl.probes.tables import heads_table
 from mtl.probes.tables.heads_table import last_gates, name_draws
-from mtl.runs.compare.heads import OF_MASKS, SAME, MeasuredHeads, has_masks, heads_of, probed_with, read_heads
-from mtl.runs.compare.settings import (
-    UNREADABLE,
-    Settings,
-    check_encoders,
-    draws_of,
-    encoder_of,
-    listed,
-    settings_of_run,
-)
-from mtl.runs.compare.setups import chosen_of, nothing_left, repeats, setups_of
-from mtl.runs.folder.run import Content, Run
+from mtl.runs.compare.heads import OF_MASKS, SAME, heads_of, probed_with
+from mtl.runs.compare.run_set import MeasuredHeads, RunSet, RunWithSetup
+from mtl.runs.compare.settings import UNREADABLE, encoder_of, listed, settings_of_run
+from mtl.runs.compare.setups import chosen_of, nothing_left
+from mtl.runs.folder.run import Content, Run, is_probed_encoder
 from mtl.tasks.catalogue import catalogue_place
 from mtl.tasks.in_words import counted, first_line
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class RunWithSetup:
-    """A run, its configuration and the setup that it belongs to."""
-
-    run: Run
-    config: dict[str, Any]
-    setup: Setup
-    settings: Settings
-
-    @property
-    def folder(self) -> Path:
-        """The run's folder."""
-        return self.run.folder
-
-
-def with_setups(runs: Sequence[Run]) -> list[RunWithSetup]:
-    """These runs with their setups (`setups_of`)."""
-    settings = [settings_of_run(run) for run in runs]
-    of_runs = zip(runs, setups_of(settings), settings, strict=True)
-    return [RunWithSetup(run, run.config(), setup, made) for run, setup, made in of_runs]
-
-
-def of_one_encoder(
-    runs: Sequence[RunWithSetup], bare: Sequence[Path], notes: list[str]
-) -> tuple[Content, list[RunWithSetup]]:
+def of_one_encoder(runs: RunSet) -> tuple[Content, RunSet]:
     """The most frequent encoder and the runs that started from it; the others are noted.
 
-    Equal files at two places are one encoder. `bare` are folders of probes without a run. If there are no
-    runs, the encoder is the first that these name, or empty.
+    Equal files at two places are one encoder. If there are no runs, the encoder is the first that the probes
+    of encoders (`bare`) name, or empty.
     """
-    if not runs:
-        return Content(next(filter(None, (_settings(folder).get("target", "") for folder in bare)), "")), []
     groups: list[tuple[Content, list[RunWithSetup]]] = []
     for run in runs:
-        encoder = encoder_of(run.run)
-        known = next((of for first, of in groups if not encoder.another_encoder(first)), None)
+        known = next((of for first, of in groups if not run.encoder.another_encoder(first)), None)
         if known is None:
-            groups.append((encoder, [run]))
+            groups.append((run.encoder, [run]))
         else:
             known.append(run)
+    if not groups:
+        targets = (heads.provenance.get("target", "") for heads in runs.bare)
+        return Content(next(filter(None, targets), "")), runs
     most, same = max(groups, key=lambda group: len(group[1]))
-    notes += [
-        f"{run.run.folder} is of {encoder.place}, most runs are of {most.place}: without its masks and probes"
+    runs.notes += [
+        f"{run.name} is of {encoder.place}, most runs are of {most.place}: without its masks and probes"
         for encoder, others in groups
         for run in others
         if others is not same
     ]
-    return most, same
-
-
-def _settings(folder: Path) -> dict[str, str]:
-    try:
-        return heads_table.read_heads_table(folder / "heads.parquet")[1]
-    except ValueError:
-        return {}
+    names = {run.name for run in same}
+    return most, runs.where(lambda run: run.name in names)
 
 
 def comparable_probes(
-    runs: Sequence[Path],
-    bare: Sequence[Path],
-    encoder: Content,
-    notes: list[str],
-    not_to_probe: Collection[Path] = (),
-    read: Callable[[Path], MeasuredHeads] = read_heads,
+    runs: RunSet, encoder: Content, not_to_probe: Collection[Path] = ()
 ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
-    """The measures on heads of runs and `bare` folders that were probed alike, and their provenance.
+    """The measures on heads of runs, and of encoders before training, that were probed alike; provenance.
 
     The others are noted, and so are runs that were not probed, unless their folder is in `not_to_probe`.
-    The first table is `None` if nothing is left. `read` reads a folder's table.
+    The first table is `None` if nothing is left.
     """
-    known: dict[Path, MeasuredHeads] = {}
-    unprobed = []
-    for folder in [*runs, *bare]:
-        if not (folder / "heads.parquet").exists():
-            if folder not in not_to_probe:
-                unprobed.append(folder.name)
+    known: list[MeasuredHeads] = []
+    unprobed, notes = [], runs.notes
+    for heads in (*(run.heads for run in runs), *runs.bare):
+        if not heads.file.is_file():
+            if heads.folder not in not_to_probe:
+                unprobed.append(heads.folder.name)
             continue
         try:
-            table = read(folder)
+            lost = int(heads.lost.is_in([*SKILLS, *SKILLS.values()]).sum())
         except InputError as error:
             notes.append(str(error))
             continue
-        if table.lost_shares:
+        if lost:
             notes.append(
-                f"{folder}/heads.parquet: {counted(table.lost_shares, 'value is', 'values are')} "
-                "not numbers; probe it again: left out"
+                f"{heads.file}: {counted(lost, 'value is', 'values are')} not numbers; probe it again: "
+                "left out"
             )
             continue
-        known[folder] = table
-    for folder in bare:
-        target = known[folder].provenance.get("target", "") if folder in known else ""
-        if runs and folder in known and Content(target).another_encoder(encoder):
+        known.append(heads)
+    for heads in runs.bare:
+        target = heads.provenance.get("target", "")
+        if runs and heads in known and Content(target).another_encoder(encoder):
             notes.append(
-                f"{folder} has probes of {target or 'an unnamed encoder'}, not of {encoder.place}: left out"
+                f"{heads.folder} has probes of {target or 'an unnamed encoder'}, not of {encoder.place}: "
+                "left out"
             )
-            del known[folder]
+            known.remove(heads)
     if unprobed:
         notes.append(f"not probed (no heads.parquet; 'mtl probe' makes it): {listed(unprobed)}")
-    to_probe = any(folder not in not_to_probe for folder in runs)
-    if to_probe and not any(folder in known for folder in bare):
+    to_probe = any(run.folder not in not_to_probe for run in runs)
+    if to_probe and not any(heads in known for heads in runs.bare):
         notes.append(
             "no probes of the encoder before training: 'mtl probe ENCODER --corpus CORPUS --out "
             "DIR/pretrained' makes them, DIR being the folder of this report; in a study, the setup "
             "pretrained"
         )
-    made = {folder: table.provenance for folder, table in known.items()}
     # Runs that were measured but not probed have no settings of probing that must agree.
-    probed = [folder for folder, table in known.items() if table.probed]
-    alike = _most(probed, lambda folder: tuple(probed_with(made[folder], masked=False).values()))
-    masked = [folder for folder in alike if folder in runs and has_masks(Run(folder))]
-    usual = _most(masked, lambda folder: made[folder].get(OF_MASKS, ""))
+    probed = [heads for heads in known if heads.probed]
+    alike = _most(probed, lambda heads: tuple(probed_with(heads.provenance, masked=False).values()))
+    with_masks = [run.heads for run in runs if run.settings.masked]
+    masked = [heads for heads in alike if heads in with_masks]
+    usual = _most(masked, lambda heads: heads.provenance.get(OF_MASKS, ""))
     notes += [
-        f"{folder} was probed with other settings ({_differing(made, like[0], folder, keys)}): left out"
+        f"{heads.folder} was probed with other settings ({_differing(like[0], heads, keys)}): left out"
         for group, like, keys in ((probed, alike, SAME), (masked, usual, (OF_MASKS,)))
-        for folder in group
-        if folder not in like
+        for heads in group
+        if heads not in like
     ]
-    alike = [folder for folder in alike if folder not in masked or folder in usual]
-    alike = [folder for folder, table in known.items() if folder in alike or not table.probed]
-    rows = [{"folder": folder.name, **made[folder]} for folder in alike]
+    alike = [heads for heads in alike if heads not in masked or heads in usual]
+    alike = [heads for heads in known if heads in alike or not heads.probed]
+    rows = [{"folder": heads.folder.name, **heads.provenance} for heads in alike]
     columns = list(dict.fromkeys(key for row in rows for key in row))
     probes = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String))
     if not alike:
         return None, probes
+    chosen = RunSet(
+        (run for run in runs if run.heads in alike), bare=(heads for heads in runs.bare if heads in alike)
+    )
     try:
-        heads, missing = heads_of(alike, read=known.__getitem__)
+        table = heads_of(chosen)
     except InputError as error:
         notes.append(f"probes: {error}")
         return None, probes
-    notes += missing
-    return heads, probes
+    notes += chosen.notes
+    return table, probes
 
 
-def note_averages(runs: Sequence[RunWithSetup], heads: pl.DataFrame | None, notes: list[str]) -> None:
+def note_averages(runs: RunSet, heads: pl.DataFrame | None) -> None:
     """Note which means over probed runs are over several setups."""
     if heads is None:
         return
     # Setups that differ only in the set of tasks count as one.
-    names = {str(run.run.folder): run.setup.family for run in runs}
+    names = {run.name: run.setup.family for run in runs}
     pairs = heads_table.runs_of(heads).select("regime", "run").unique(maintain_order=True)
     for regime, folders in pairs.group_by("regime", maintain_order=True).agg("run").iter_rows():
         setups = list(dict.fromkeys(names[folder] for folder in folders if folder in names))
         if len(setups) > 1:
-            notes.append(
+            runs.notes.append(
                 f"probes of {regime} runs are means over {counted(len(setups), 'setup')}: {'; '.join(setups)}"
             )
 
 
-def _differing(known: Mapping[Path, Mapping[str, str]], one: Path, other: Path, keys: Sequence[str]) -> str:
-    first, second = known[one], known[other]
-    return ", ".join(
-        f"{key}={second.get(key, '')[:12]}, not {first.get(key, '')[:12]}"
-        for key in keys
-        if first.get(key, "") != second.get(key, "")
-    )
+def _differing(one: MeasuredHeads, other: MeasuredHeads, keys: Sequence[str]) -> str:
+    pairs = ((key, other.provenance.get(key, ""), one.provenance.get(key, "")) for key in keys)
+    return ", ".join(f"{key}={ours[:12]}, not {usual[:12]}" for key, ours, usual in pairs if ours != usual)
 
 
 def of_one_shape(
@@ -264,40 +222,17 @@ UNFINISHED = ("running", "interrupted", "failed")
 """The states of runs whose scores and masks are not final yet."""
 
 
-Choose = Callable[[list[RunWithSetup], list[str]], list[RunWithSetup]]
-"""Takes runs and the notes on them; returns those that a report shows, and adds a note on the others."""
+def runs_in(folder: Path, tasks: Sequence[str], choose: Callable[[RunSet], RunSet] | None = None) -> RunSet:
+    """The finished runs and the probes of encoders in a folder or up to two folders below, without repeats.
 
-
-def all_of(runs: list[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
-    """All runs, without a note."""
-    return runs
-
-
-def runs_in(
-    folder: Path, tasks: Sequence[str], notes: list[str], choose: Choose = all_of
-) -> list[RunWithSetup]:
-    """The finished runs in a folder or up to two folders below, without repeats, in the report's order.
-
-    `tasks` is the order of tasks. `notes` gets a line on whatever is left out.
+    Runs are in the report's order; `tasks` is the order of tasks, and `choose` returns the runs that are
+    wanted. Notes say what is left out.
     """
-    runs = choose(_finished(folder, tasks, notes), notes)
-    repeated, left_out = repeats([(run.run.folder, run.setup, run.settings) for run in runs])
-    notes += left_out
-    return [run for run in runs if run.run.folder not in repeated]
-
-
-def folders_with(folder: Path, name: str, outside: Sequence[Path] = ()) -> list[Path]:
-    """The folders, at most two below this one, that hold a file of this name.
-
-    Hidden folders are left out, and so are those in `outside` and all below them.
-    """
-    paths = [path.parent for depth in ("", "*/", "*/*/") for path in sorted(folder.glob(f"{depth}{name}"))]
-    return [
-        path
-        for path in paths
-        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-        and not any(path.is_relative_to(other) for other in outside)
-    ]
+    runs = _finished(folder, tasks)
+    runs = (runs if choose is None else choose(runs)).without_repeats()
+    probed = _folders_with(folder, "heads.parquet", outside=[run.folder for run in runs])
+    bare = (MeasuredHeads(path / "heads.parquet") for path in probed if is_probed_encoder(path))
+    return RunSet(runs, runs.notes, bare)
 
 
 def runs_in_order(paths: Sequence[Path]) -> list[Path]:
@@ -319,33 +254,48 @@ def runs_in_order(paths: Sequence[Path]) -> list[Path]:
     return [*runs, *(path for path in paths if path not in keys)]
 
 
-def _finished(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunWithSetup]:
+def _folders_with(folder: Path, name: str, outside: Sequence[Path] = ()) -> list[Path]:
+    """The folders, at most two below this one, that hold a file of this name.
+
+    Hidden folders are left out, and so are those in `outside` and all below them.
+    """
+    paths = [path.parent for depth in ("", "*/", "*/*/") for path in sorted(folder.glob(f"{depth}{name}"))]
+    return [
+        path
+        for path in paths
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and not any(path.is_relative_to(other) for other in outside)
+    ]
+
+
+def _finished(folder: Path, tasks: Sequence[str]) -> RunSet:
     """The finished runs with readable configurations."""
-    configs: dict[Path, dict[str, Any]] = {}
-    for path in folders_with(folder, "config.yaml"):
+    found: list[Run] = []
+    notes: list[str] = []
+    for path in _folders_with(folder, "config.yaml"):
         try:
             state = Run(path).status().get("state")
         except UNREADABLE as error:
             notes.append(_unusable(path / "status.json", error))
             continue
         try:
-            config = _configuration(Run.open(path))
+            run = Run.open(path)
+            _check_configuration(run)
         except UNREADABLE as error:
             notes.append(_unusable(path / "config.yaml", error))
             continue
         if state in UNFINISHED:
             notes.append(f"{path} is not finished ({state}): left out")
             continue
-        configs[path] = config
-    runs = with_setups([Run(path) for path in configs])
+        found.append(run)
     number = {task: place for place, task in enumerate(tasks)}
 
     def order(run: RunWithSetup) -> tuple[object, ...]:
         trained = [number.get(task, len(number)) for task in run.config["tasks"]]
         of_setup = (0, []) if run.setup.single else (len(trained), trained)
-        return of_setup, run.setup.name, trained, run.config["seed"], run.run.folder
+        return of_setup, run.setup.name, trained, run.config["seed"], run.folder
 
-    return sorted(runs, key=order)
+    return RunSet(sorted(RunSet.of(found), key=order), notes)
 
 
 def _unusable(file: Path, error: Exception) -> str:
@@ -357,26 +307,17 @@ def _unusable(file: Path, error: Exception) -> str:
     return f"{file} cannot be used ({line(cause, file)}): left out"
 
 
-def _configuration(run: Run) -> dict[str, Any]:
-    """A run's configuration; raises one of `UNREADABLE` if it lacks what a report needs."""
+def _check_configuration(run: Run) -> None:
+    """Raise one of `UNREADABLE` if a run's configuration lacks what a report needs."""
     config = run.config()
-    if not isinstance(config, Mapping):
-        raise ValueError("it holds no keys")
     if not config["tasks"] or not config["encoder"]["name"]:
         raise ValueError("no tasks or no encoder")
     settings_of_run(run)  # reads every group of keys
     encoder_of(run)
-    return config
 
 
-class NoMasks(InputError):
-    """None of the runs has a mask."""
-
-
-def gates_of(
-    runs: Sequence[Run], tasks: Sequence[str] = (), *, shared_once: bool = True
-) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """All rows of the runs' gates.parquet with `learned`, `run`, `seed`, `draw`; notes on runs without masks.
+def gates_of(runs: RunSet, tasks: Sequence[str] = (), *, shared_once: bool = True) -> pl.DataFrame:
+    """All rows of the runs' gates.parquet with `learned`, `run`, `seed`, `draw`; runs without are noted.
 
     `learned` is `open` before a target's final choice forced heads (`LEARNED`). `draw` is the draw of the
     random labels of the mask's task (`Task.drawn`); if there are several draws, each is a task of its own
@@ -386,96 +327,94 @@ def gates_of(
     and named after all of them. Raises `InputError` if no run has masks of these tasks, a table is damaged,
     or the encoders differ.
     """
-    check_encoders({str(run.folder): encoder_of(run) for run in runs})
-    parts, notes = [], []
+    runs.check_encoders()
+    parts, start = [], len(runs.notes)
     for run in runs:
-        path = run.folder / "gates.parquet"
-        if not path.is_file():
-            notes.append(f"{run.folder} has no masks (no gates.parquet): left out")
+        if not run.has("gates.parquet"):
+            runs.notes.append(f"{run.name} has no masks (no gates.parquet): left out")
             continue
-        table = _read(path)
+        table = _gates_in(run)
         known = table["task"].unique(maintain_order=True).to_list()
-        if chosen := chosen_of(known, tasks, str(run.folder), notes):
+        if chosen := chosen_of(known, tasks, run.name, runs.notes):
             part = table.filter(pl.col("task").is_in(chosen)) if tasks else table
-            parts.append(
-                (_shared_once(part, run) if shared_once else part).with_columns(
-                    learned=LEARNED, run=pl.lit(str(run.folder)), seed=pl.lit(int(run.config()["seed"])),
-                    draw=_draw(run),
-                )
-            )  # fmt: skip
+            parts.append(_with_run(_shared_once(part, run) if shared_once else part, run))
     if not parts:
-        raise NoMasks(str(nothing_left(notes, "nothing to draw: give runs trained with --pruning=dynamic")))
-    return name_draws(pl.concat(parts)), tuple(notes)
+        fix = "nothing to draw: give runs trained with --pruning=dynamic"
+        raise nothing_left(runs.notes[start:], fix)
+    return name_draws(pl.concat(parts))
 
 
-def _draw(run: Run) -> pl.Expr:
+def _gates_in(run: RunWithSetup) -> pl.DataFrame:
+    """The table of a run's gates.parquet; raises `InputError` if it is damaged."""
+    path = run.folder / "gates.parquet"
+    try:
+        return read_gates(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"{path}: cannot be read ({first_line(error)}); train the run again") from error
+
+
+def _with_run(gates: pl.DataFrame, run: RunWithSetup) -> pl.DataFrame:
+    """The rows with `learned`, `run`, `seed` and `draw`."""
+    return gates.with_columns(
+        learned=LEARNED, run=pl.lit(run.name), seed=pl.lit(run.settings.seed), draw=_draw(run)
+    )
+
+
+def _draw(run: RunWithSetup) -> pl.Expr:
     """The draw of random labels of each mask, if its task, or one of its tasks, has such labels."""
     of_task = (
         pl.when(pl.col("task").str.split("+").list.contains(name)).then(pl.lit(draw, pl.Int64))
-        for name, draw in draws_of(run.config()).items()
+        for name, draw in run.settings.draws.items()
     )
     return pl.coalesce(*of_task, pl.lit(None, pl.Int64))
 
 
-def _read(path: Path) -> pl.DataFrame:
-    """The table of a gates.parquet; raises `InputError` if it is damaged."""
-    try:
-        return read_gates(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        reason = first_line(error)
-        raise InputError(f"{path}: cannot be read ({reason}); train the run again") from error
-
-
-def _shared_once(gates: pl.DataFrame, run: Run) -> pl.DataFrame:
+def _shared_once(gates: pl.DataFrame, run: RunWithSetup) -> pl.DataFrame:
     """If the run's tasks share a mask, its rows once, named after all tasks; otherwise all rows."""
     tasks = list(gates["task"].unique(maintain_order=True))
-    if len(tasks) == 1 or run.config().get("gates", {}).get("scope") != "shared":
+    if len(tasks) == 1 or run.config.get("gates", {}).get("scope") != "shared":
         return gates
     return gates.filter(pl.col("task") == tasks[0]).with_columns(task=pl.lit("+".join(tasks)))
 
 
-def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
+def masks_of(runs: RunSet) -> pl.DataFrame | None:
     """All masks at their last step, with `setup`; `None` if no run has masks. What is left out is noted."""
     parts: list[pl.DataFrame] = []
     used: list[Run] = []
     for run in runs:
-        folder = run.run.folder
-        maskless = run.config.get("pruning", "none") == "none" or bool(run.run.derivation())
-        if maskless and not (folder / "gates.parquet").is_file():
-            continue  # trained without gates, or derived: it should have no masks
-        try:
-            gates, left_out = gates_of([run.run])
-            columns = ("run", "seed", "draw", "task", "step", *KEYS, "gate", "open", "learned")
-            gates = last_gates(gates).select(columns)
-            gates = gates.cast({"gate": pl.Float64, "layer": pl.Int32, "head": pl.Int32, "step": pl.Int64})
-        except NoMasks:
-            there = (folder / "gates.parquet").is_file()
-            notes.append(
-                f"{folder}/gates.parquet is empty: left out"
-                if there
-                else f"{folder} has no masks (no gates.parquet): left out"
-            )
+        if not run.has("gates.parquet"):
+            if run.settings.masked:
+                runs.notes.append(f"{run.name} has no masks (no gates.parquet): left out")
             continue
+        try:
+            gates = _gates_in(run)
+            if gates.is_empty():
+                runs.notes.append(f"{run.name}/gates.parquet is empty: left out")
+                continue
+            columns = ("run", "seed", "draw", "task", "step", *KEYS, "gate", "open", "learned")
+            gates = last_gates(name_draws(_with_run(_shared_once(gates, run), run))).select(columns)
+            gates = gates.cast({"gate": pl.Float64, "layer": pl.Int32, "head": pl.Int32, "step": pl.Int64})
         except InputError as error:
-            notes.append(str(error))
+            runs.notes.append(str(error))
             continue
         except pl.exceptions.PolarsError as error:  # columns that are missing or of another type
-            notes.append(f"{folder}/gates.parquet: cannot be used ({line(error)}); train the run again")
+            runs.notes.append(
+                f"{run.name}/gates.parquet: cannot be used ({line(error)}); train the run again"
+            )
             continue
-        notes += left_out
         used.append(run.run)
         parts.append(gates.with_columns(setup=pl.lit(run.setup.name)))
-    notes += _forced(used)
+    runs.notes += _forced(used)
     if runs and not parts:
-        notes.append("no run has masks: train with --pruning=dynamic to see them")
+        runs.notes.append("no run has masks: train with --pruning=dynamic to see them")
     return name_draws(pl.concat(parts)) if parts else None
 
 
-def choices_of(runs: Sequence[RunWithSetup]) -> pl.DataFrame | None:
+def choices_of(runs: RunSet) -> pl.DataFrame | None:
     """What a target's final choice changed, a row per mask (`CHOICES`); `None` if no run has a target."""
     counts = CHOICES.names()[4:]
     rows = [
-        (run.setup.name, str(run.run.folder), run.config["seed"], mask, *map(choice.get, counts))
+        (run.setup.name, run.name, run.settings.seed, mask, *map(choice.get, counts))
         for run in runs
         for mask, choice in run.run.status().get("choices", {}).items()
     ]

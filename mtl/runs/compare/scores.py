@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,43 +26,38 @@ from mtl.probes.tables import table_files
 from mtl.probes.tables.heads_table import last_gates
 from mtl.probes.tables.table_files import ColumnUnit, by_catalogue, types_of
 from mtl.runs.compare.comparable import gates_of
-from mtl.runs.compare.settings import (
-    check_encoders,
-    encoder_of,
-    settings_of,
-    settings_of_run,
-    sizes_told_apart,
-)
-from mtl.runs.compare.setups import setups_of, without_repeats, words_of
+from mtl.runs.compare.run_set import RunSet, RunWithSetup
+from mtl.runs.compare.settings import settings_of
+from mtl.runs.compare.setups import setups_of, words_of
 from mtl.runs.folder import run_tables
-from mtl.runs.folder.run import Run
+from mtl.runs.folder.run import Run, mapping_in_file
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 
 
-def scores_of(
-    runs: Sequence[Run], split: str, score: Mapping[str, str]
-) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """Per run and task, the score on a split from metrics.json (`score` names it for each task); and notes.
+def scores_of(runs: RunSet, split: str, score: Mapping[str, str]) -> pl.DataFrame:
+    """Per run and task, the score on a split from metrics.json (`score` names it for each task).
 
-    A score that is no number, such as a correlation with a constant, is left out with a note. Raises
-    `InputError` for a damaged file.
+    A score that is no number, such as a correlation with a constant, is left out with a note, and so is a run
+    without scores. Raises `InputError` for a damaged file.
     """
     rows: list[dict[str, Any]] = []
-    notes = []
     for run in runs:
-        try:
-            metrics: Any = json.loads((run.folder / "metrics.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            notes.append(f"{run.folder} is not finished (no metrics.json): left out")
+        if not run.has("metrics.json"):
+            runs.notes.append(f"{run.name} is not finished (no metrics.json): left out")
             continue
-        except (OSError, ValueError) as error:
-            raise InputError(_unreadable(run, "it is not JSON")) from error
+        try:
+            metrics = mapping_in_file(run.folder / "metrics.json")
+        except InputError as error:
+            reason = "it is not JSON" if error.__cause__ else "it holds no scores by split and task"
+            raise InputError(_unreadable(run, reason)) from error
         if not _has_scores(metrics):
             raise InputError(_unreadable(run, "it holds no scores by split and task"))
         if split not in metrics:
-            notes.append(f"{run.folder} has no scores on {split}: left out; there are {', '.join(metrics)}")
+            runs.notes.append(
+                f"{run.name} has no scores on {split}: left out; there are {', '.join(metrics)}"
+            )
             continue
         for task, of_task in metrics[split].items():
             if score.get(task) not in of_task:
@@ -72,12 +66,12 @@ def scores_of(
             if not isinstance(value, int | float):
                 raise InputError(_unreadable(run, f"the {score[task]} of {task} is not a number"))
             if not math.isfinite(value):
-                notes.append(
-                    f"{run.folder}: the {score[task]} of {task} on {split} is not a number: left out"
+                runs.notes.append(
+                    f"{run.name}: the {score[task]} of {task} on {split} is not a number: left out"
                 )
                 continue
-            rows.append({"run": str(run.folder), "task": task, "score": float(value)})
-    return pl.DataFrame(rows, schema={"run": pl.String, "task": pl.String, "score": pl.Float64}), tuple(notes)
+            rows.append({"run": run.name, "task": task, "score": float(value)})
+    return pl.DataFrame(rows, schema={"run": pl.String, "task": pl.String, "score": pl.Float64})
 
 
 def learned_nothing(
@@ -104,21 +98,13 @@ def learned_nothing(
     return found
 
 
-def metrics_of(run: Run) -> dict[str, dict[str, dict[str, float]]]:
-    """The run's scores by split and task; none if there is no file or it is damaged, which others report."""
-    try:
-        return run.metrics()
-    except InputError:
-        return {}
+def _unreadable(run: RunWithSetup, reason: str) -> str:
+    return f"{run.name}/metrics.json cannot be read ({reason}): leave the run out, or train it again"
 
 
-def _unreadable(run: Run, reason: str) -> str:
-    return f"{run.folder}/metrics.json cannot be read ({reason}): leave the run out, or train it again"
-
-
-def _has_scores(metrics: object) -> bool:
+def _has_scores(metrics: Mapping[str, Any]) -> bool:
     """Whether these are scores by split and task."""
-    return isinstance(metrics, Mapping) and all(
+    return all(
         isinstance(by_task, Mapping) and all(isinstance(of_task, Mapping) for of_task in by_task.values())
         for by_task in metrics.values()
     )
@@ -152,82 +138,72 @@ MOST_SETUPS = 16
 """The largest number of setups that a figure can distinguish."""
 
 
-def heads_kept_of(
-    runs: Sequence[Run], split: str, score: Mapping[str, str], tasks: Sequence[str] = ()
-) -> tuple[HeadsKept, tuple[str, ...]]:
-    """The scores and open heads of runs, and notes.
+def heads_kept_of(runs: RunSet, split: str, score: Mapping[str, str], tasks: Sequence[str] = ()) -> HeadsKept:
+    """The scores and open heads of runs.
 
     Runs without masks have all heads open. Cut runs (`mtl prune`), and runs that started from one, have the
     heads that are left. Runs that repeat another one are left out.
 
     Raises `InputError` if no run has masks, none has scores, or the encoders differ.
     """
-    left = {run.folder: int(heads) for run in runs if (heads := run.status().get("heads_kept")) is not None}
-    runs, copies = without_repeats(runs)
-    bare = [run.folder for run in runs if not (run.folder / "gates.parquet").is_file()]
-    check_encoders({str(run.folder): encoder_of(run) for run in runs})
-    masked = [run for run in runs if run.folder not in bare]
-    gates, notes = gates_of(masked or runs, tasks, shared_once=False)
-    whole = [folder for folder in bare if folder not in left]
-    if whole:
+    left = {run.name: run.settings.heads_kept for run in runs if run.settings.heads_kept is not None}
+    runs = runs.without_repeats()
+    runs.check_encoders()
+    masked = runs.where(lambda run: run.has("gates.parquet"))
+    last = last_gates(gates_of(masked or runs, tasks, shared_once=False))
+    if whole := [run.name for run in runs if run not in masked and run.name not in left]:
         without = counted(len(whole), "run")
-        notes += (f"{without} without masks (the first, {whole[0]}) stand at all heads",)
-    last = last_gates(gates)
+        runs.notes.append(f"{without} without masks (the first, {whole[0]}) stand at all heads")
     heads = last.group_by("run", "task").len()["len"][0]
     open_heads = last.group_by("run", "task").agg(kept=pl.col("open").sum().cast(pl.Int64))
-    scores, without_scores = scores_of(runs, split, score)
+    start = len(runs.notes)
+    scores = scores_of(runs, split, score)
     if tasks:
         scores = scores.filter(pl.col("task").is_in(tasks))
     if scores.is_empty():
-        raise InputError("; ".join([*without_scores, f"no scores on {split}"]))
-    settings, too_many = _settings(runs)
-    cut = pl.DataFrame(
-        [(str(folder), heads) for folder, heads in left.items()],
-        {"run": pl.String, "left": pl.Int64},
-        orient="row",
-    )
+        raise InputError("; ".join([*runs.notes[start:], f"no scores on {split}"]))
+    cut = pl.DataFrame([*left.items()], {"run": pl.String, "left": pl.Int64}, orient="row")
     table = (
         scores.join(open_heads, on=["run", "task"], how="left")
-        .join(settings, on="run")
+        .join(_settings(runs), on="run")
         .join(cut, on="run", how="left")
         .with_columns(pl.coalesce("kept", "left", pl.lit(heads)).alias("kept"))
         .select("task", "setup", "setting", "seed", "run", "kept", "score")
         .sort("setup", "kept", "seed", "score", "run")
     )
-    return HeadsKept(by_catalogue(table), heads), (*copies, *notes, *without_scores, *too_many)
+    return HeadsKept(by_catalogue(table), heads)
 
 
-def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The setup and seed of each run and, in `setting`, its values of the keys in `KEEPING`; and notes.
+def _settings(runs: RunSet) -> pl.DataFrame:
+    """The setup and seed of each run and, in `setting`, its values of the keys in `KEEPING`.
 
     Runs are of one setup if they differ only in these keys, the number of heads left and their seeds.
     """
-    configs = [run.config() for run in runs]
-    gates = [dict(config.get("gates", {})) for config in configs]
+    gates = [dict(run.config.get("gates", {})) for run in runs]
     settings: list[str | None] = [
-        ", ".join(_kept_by(config, keys)) for config, keys in zip(configs, gates, strict=True)
+        ", ".join(_kept_by(run.config, keys)) for run, keys in zip(runs, gates, strict=True)
     ]
     alike = [
-        dataclasses.replace(settings_of({**config, "gates": keys}, run.status(), run.folder), heads_kept=None)
-        for run, config, keys in zip(runs, configs, gates, strict=True)
+        dataclasses.replace(
+            settings_of({**run.config, "gates": keys}, run.run.status(), run.folder), heads_kept=None
+        )
+        for run, keys in zip(runs, gates, strict=True)
     ]
     setups = [setup.name for setup in setups_of(alike)]
-    notes: tuple[str, ...] = ()
     if len(set(setups)) > MOST_SETUPS:
-        notes = (
+        runs.notes.append(
             f"{counted(len(set(setups)), 'setup is', 'setups are')} too many to be told apart: only "
-            "their points are drawn, no lines",
+            "their points are drawn, no lines"
         )
         setups, settings = ["runs of many setups"] * len(runs), [None] * len(runs)
-    table = pl.DataFrame(
+    return pl.DataFrame(
         {
-            "run": [str(run.folder) for run in runs],
+            "run": [run.name for run in runs],
             "setup": setups,
             "setting": pl.Series(settings, dtype=pl.String),
-            "seed": [int(config["seed"]) for config in configs],
+            "seed": [run.settings.seed for run in runs],
         }
     )
-    return table, notes
 
 
 def _kept_by(config: Mapping[str, Any], gates: dict[str, Any]) -> list[str]:
@@ -282,8 +258,8 @@ class RunComparison:
 
 
 def compare_runs(
-    first: Sequence[Run],
-    second: Sequence[Run],
+    first: Iterable[Run],
+    second: Iterable[Run],
     split: str,
     tasks: Sequence[str] = (),
     *,
@@ -301,25 +277,23 @@ def compare_runs(
     without a common task, for runs that have other sentences or no counts per sentence, and for a corpus with
     other sentences.
     """
-    _check_places([*first, *second])
-    sides = [{str(run.folder): run.config() for run in side} for side in (first, second)]
-    common = [name for name in _tasks(sides[0]) if name in _tasks(sides[1])]
+    notes: list[str] = []
+    sides = [RunSet.of(side, notes) for side in (first, second)]
+    _check_places([*chain(*sides)])
+    known = [list(dict.fromkeys(task for run in side for task in run.config["tasks"])) for side in sides]
+    common = [name for name in known[0] if name in known[1]]
     unknown = [name for name in tasks if name not in common]
     if unknown or not common:
         raise InputError(
             f"{', '.join(unknown) or 'no task'}: not among the tasks of both sides; the first has "
-            f"{', '.join(_tasks(sides[0]))}, the second {', '.join(_tasks(sides[1]))}"
+            f"{', '.join(known[0])}, the second {', '.join(known[1])}"
         )
-    (first, repeated), (second, repeated_against) = without_repeats(first), without_repeats(second)
+    sides = [side.without_repeats() for side in sides]
     rows: list[dict[str, Any]] = []
-    notes = [*repeated, *repeated_against]
     resampled: dict[str, list[str]] = {}
     for name in (task for task in common if not tasks or task in tasks):
-        chosen = [
-            [run for run in side if name in configs[str(run.folder)]["tasks"]]
-            for side, configs in zip((first, second), sides, strict=True)
-        ]
-        used = [configs[str(run.folder)] for runs, configs in zip(chosen, sides, strict=True) for run in runs]
+        chosen = [[run for run in side if name in run.settings.tasks] for side in sides]
+        used = [run.config for run in chain(*chosen)]
         task = _kind_of_all(name, used)
         _check_scored_alike(name, task, used)
         found = _counts(chosen, split, name, corpus)
@@ -357,7 +331,8 @@ def compare_runs(
     for described, names in resampled.items():
         of = "" if len(resampled) == 1 else f" for {', '.join(names)}"
         notes.append(f"resampled{of}: {described}")
-    notes += _between(first, second)
+    if keys := sides[0].differing(sides[1]):
+        notes.append(f"the two sides differ in {', '.join(keys)}")
     table = pl.DataFrame(rows, schema={key: kind for key, kind in SCHEMA.items() if key != "holm"}).fill_nan(
         None
     )
@@ -412,11 +387,14 @@ def _units(tables: Sequence[pl.DataFrame], corpus: Sequence[Sentence] | None, ta
 
 
 def _counts(
-    sides: Sequence[Sequence[Run]], split: str, task: str, corpus: Sequence[Sentence] | None
+    sides: Sequence[Sequence[RunWithSetup]], split: str, task: str, corpus: Sequence[Sentence] | None
 ) -> tuple[Units, list[Float[np.ndarray, "run sentence count"]]] | None:
     """The units, and each side's counts on the same sentences; `None` if none is annotated for the task."""
     tables = [
-        [run_tables.read_counts(run, split).filter(pl.col("task") == task).sort("sentence") for run in side]
+        [
+            run_tables.read_counts(run.run, split).filter(pl.col("task") == task).sort("sentence")
+            for run in side
+        ]
         for side in sides
     ]
     model = tables[0][0]
@@ -456,26 +434,12 @@ def _in_order_of(model: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     return table[rows[np.argsort(places)]]
 
 
-def _between(first: Sequence[Run], second: Sequence[Run]) -> list[str]:
-    """A note that names every key in which the two sides differ: each may cause a difference of scores."""
-    made = sizes_told_apart([settings_of_run(run) for run in (*first, *second)])
-    ours, theirs = (
-        {one.identity: one for one in side}.values() for side in (made[: len(first)], made[len(first) :])
-    )
-    keys = dict.fromkeys(key for one in ours for other in theirs for key in one.differing(other))
-    return [f"the two sides differ in {', '.join(keys)}"] if keys else []
-
-
-def _check_places(runs: Sequence[Run]) -> None:
+def _check_places(runs: Sequence[RunWithSetup]) -> None:
     places = [run.folder.resolve() for run in runs]
     for run in runs:
         if places.count(run.folder.resolve()) > 1:
             raise InputError(f"{run.folder} appears twice: name every run once, on one side")
 
 
-def _tasks(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(task for config in configs.values() for task in config["tasks"]))
-
-
-def _setups(side: Sequence[Run]) -> list[str]:
-    return list(dict.fromkeys(setup.name for setup in setups_of([settings_of_run(run) for run in side])))
+def _setups(side: Sequence[RunWithSetup]) -> list[str]:
+    return list(dict.fromkeys(setup.name for setup in setups_of([run.settings for run in side])))

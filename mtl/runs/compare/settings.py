@@ -91,6 +91,11 @@ class Settings:
         """Whether it was trained from the start and without masks."""
         return self.pruning == "none" and not self.derivation
 
+    @property
+    def masked(self) -> bool:
+        """Whether it was trained with masks."""
+        return self.pruning != "none" and not self.derivation
+
     @cached_property
     def set_keys(self) -> tuple[str, ...]:
         """The keys that the run uses, and whose value is not neutral."""

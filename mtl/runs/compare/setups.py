@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -21,10 +20,9 @@ from mtl.runs.compare.settings import (
     UNUSED,
     Settings,
     settings_of,
-    settings_of_run,
     sizes_told_apart,
 )
-from mtl.runs.folder.run import Content, Run
+from mtl.runs.folder.run import Content
 from mtl.tasks.catalogue import in_order_of_catalogue
 
 Variant = tuple[str, ...]
@@ -295,28 +293,6 @@ def chosen_of(known: Sequence[str], tasks: Sequence[str], run: str, notes: list[
     if absent:
         notes.append(f"{run} has nothing on {', '.join(absent)}, only on {', '.join(known)}")
     return [task for task in known if task in tasks or not tasks]
-
-
-def without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """The runs without those that repeat an earlier one (`repeats`), and notes on the latter."""
-    settings = [settings_of_run(run) for run in runs]
-    made = zip((run.folder for run in runs), setups_of(settings), settings, strict=True)
-    repeated, notes = repeats(list(made))
-    return [run for run in runs if run.folder not in repeated], notes
-
-
-def repeats(runs: Sequence[tuple[Path, Setup, Settings]]) -> tuple[set[Path], list[str]]:
-    """The runs of an earlier one's setup that are no further observations, and notes on them.
-
-    They have its tasks, seed, draws and masks, and start from the same run, if they start from one.
-    """
-    first: dict[tuple[Hashable, ...], Path] = {}
-    repeated: dict[Path, str] = {}
-    for folder, setup, made in runs:
-        known = first.setdefault((setup.name, *made.observation), folder)
-        if known != folder:
-            repeated[folder] = f"{folder} repeats {known}, seed and all: left out"
-    return set(repeated), list(repeated.values())
 
 
 def missing_seeds(table: pl.DataFrame, *by: str) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:

@@ -68,12 +68,11 @@ from mtl.probes.statistics.masks import (
 from mtl.probes.tables import table_files
 from mtl.probes.tables.heads_table import last_gates, open_heads_by_mask, printed_best_heads
 from mtl.probes.tables.table_files import OF_MEASURES, ColumnUnit, Units, by_catalogue
-from mtl.runs.compare.comparable import gates_of, note_averages, with_setups
-from mtl.runs.compare.heads import check_measure, comparable, differences, heads_of, with_groups, worth_of
-from mtl.runs.compare.scores import heads_kept_of, learned_nothing, metrics_of
-from mtl.runs.compare.settings import check_encoders, encoder_of, settings_of_run
-from mtl.runs.compare.setups import without_repeats
-from mtl.runs.folder.run import Run, is_probed_encoder
+from mtl.runs.compare.comparable import gates_of, note_averages
+from mtl.runs.compare.heads import check_measure, heads_of, with_groups, worth_of
+from mtl.runs.compare.run_set import MeasuredHeads, RunSet
+from mtl.runs.compare.scores import heads_kept_of, learned_nothing
+from mtl.runs.folder.run import Run
 from mtl.runs.folder.run_tables import read_importance
 from mtl.tasks.in_words import counted
 
@@ -90,19 +89,6 @@ class FigureRequest:
     """Split of the scores."""
     measure: str
     """The measure on heads."""
-
-    def runs(self) -> tuple[list[Run], tuple[str, ...]]:
-        """The runs among the paths, and a note on folders of encoders that were probed before training.
-
-        Raises `InputError` for other folders, and if there is no run.
-        """
-        probed = [path for path in self.paths if is_probed_encoder(path)]
-        runs = [Run.open(path) for path in self.paths if path not in probed]
-        if not runs:
-            raise InputError("no run among these, only probes of encoders: give runs")
-        names = ", ".join(map(str, probed))
-        verb = "holds probes of an encoder" if len(probed) == 1 else "hold probes of encoders"
-        return runs, (f"{names} {verb}, and no run: left out",) if probed else ()
 
     def one_path(self) -> Path:
         """The only path, for a figure of one run; raises `InputError` if there are several."""
@@ -342,39 +328,36 @@ def _gates(
     over runs, those that were made otherwise than most are left out. With `once`, so are those that repeat
     another one; without it, `final_masks` refuses these.
     """
-    runs, left_out = request.runs()
-    masked = {run: settings_of_run(run) for run in runs if (run.folder / "gates.parquet").is_file()}
+    runs = RunSet.open(request.paths)
+    masked = runs.where(lambda run: run.has("gates.parquet"))
     if averaged:
-        check_encoders({str(run.folder): encoder_of(run) for run in runs})
-        first, copies = without_repeats(list(masked)) if once else (list(masked), [])
-        alike, unlike = comparable({str(run.folder): masked[run] for run in first})
-        runs = [run for run in runs if run not in masked or str(run.folder) in alike]
-        unlike = [*copies, *unlike]
+        runs.check_encoders()
+        alike = (masked.without_repeats() if once else masked).like_most()
+        runs -= masked - alike
     else:
-        unlike = differences({str(run.folder): settings for run, settings in masked.items()})
-    gates, notes = gates_of(runs, request.tasks)
+        masked.note_differences()
+    gates = gates_of(runs, request.tasks)
     masks = gates.group_by("run", maintain_order=True).agg(pl.col("task").unique())
     drawn = {run: {task for mask in of_run for task in mask.split("+")} for run, of_run in masks.iter_rows()}
-    unlearned = [
-        f"{run.folder}: {line}: its mask claims no head"
+    runs.notes += [
+        f"{run.name}: {line}: its mask claims no head"
         for run in runs
         for task, line in learned_nothing(
-            metrics_of(run), {name: kind.score for name, kind in kinds_in(run.config()).items()}
+            run.metrics, {name: kind.score for name, kind in kinds_in(run.config).items()}
         ).items()
-        if task in drawn.get(str(run.folder), ())
+        if task in drawn.get(run.name, ())
     ]
-    return gates, (*left_out, *unlike, *notes, *unlearned)
+    return gates, tuple(runs.notes)
 
 
 def against_open_heads(request: FigureRequest) -> FigureWithTables:
     """The score of each run against the heads that its masks keep open."""
-    runs, left_out = request.runs()
-    score = {**named_scores(run.config() for run in runs), **TrainConfig().main_scores()}
-    kept, notes = heads_kept_of(runs, request.split, score, request.tasks)
-    notes = (*left_out, *notes)
+    runs = RunSet.open(request.paths)
+    score = {**named_scores(run.config for run in runs), **TrainConfig().main_scores()}
+    kept = heads_kept_of(runs, request.split, score, request.tasks)
     return FigureWithTables(
         heads_kept(kept.table, kept.heads, score),
-        notes,
+        tuple(runs.notes),
         {"": kept.table},
         units={"": ColumnUnit.PERCENT.of("score")},
     )
@@ -419,7 +402,10 @@ def _skills_of_one_regime(request: FigureRequest) -> tuple[pl.DataFrame, tuple[s
 
 
 def _heads_of_one_task(request: FigureRequest) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    heads, notes = heads_of(request.paths, request.tasks)
+    folders = [path for path in request.paths if (path / "config.yaml").exists()]
+    bare = [MeasuredHeads(path / "heads.parquet") for path in request.paths if path not in folders]
+    runs = RunSet.of(map(Run.open, folders), bare=bare)
+    heads = heads_of(runs, request.tasks)
     tasks = [task for task in heads["task"].unique(maintain_order=True) if task]
     if len(tasks) > 1:
         raise InputError(
@@ -429,12 +415,10 @@ def _heads_of_one_task(request: FigureRequest) -> tuple[pl.DataFrame, tuple[str,
     if not used:
         raise InputError("none of these was probed: run 'mtl probe' on them first")
     others = sorted(set(heads["run"].unique()) - used)
-    notes = (*notes, *(f"{run} was not probed: left out; 'mtl probe' does it" for run in others))
+    runs.notes += [f"{run} was not probed: left out; 'mtl probe' does it" for run in others]
     heads = heads.filter(pl.col("run").is_in(list(used)))
-    runs = [Run(path) for path in request.paths if str(path) in used and (path / "config.yaml").exists()]
-    averages: list[str] = []
-    note_averages(with_setups(runs), heads, averages)
-    return heads, (*notes, *averages)
+    note_averages(RunSet.of((run.run for run in runs if run.name in used), runs.notes), heads)
+    return heads, tuple(runs.notes)
 
 
 def maps(request: FigureRequest) -> FigureWithTables:

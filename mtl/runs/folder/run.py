@@ -218,8 +218,15 @@ class Run:
 
     def metrics(self) -> dict[str, dict[str, dict[str, float]]]:
         """By split and task, the scores of the kept model; raises `InputError` if the file is damaged."""
-        metrics = mapping_in_file(self.folder / "metrics.json")
-        return {split: scores for split, scores in metrics.items() if split != SIGNATURES}
+        path = self.folder / "metrics.json"
+        metrics = {split: scores for split, scores in mapping_in_file(path).items() if split != SIGNATURES}
+        try:
+            values = [value for tasks in metrics.values() for of in tasks.values() for value in of.values()]
+        except AttributeError:
+            values = [None]
+        if not all(isinstance(value, int | float) for value in values):
+            raise InputError(f"{path} holds no scores by split and task: {FIX}")
+        return metrics
 
     @property
     def lease(self) -> Path:

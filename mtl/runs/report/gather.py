@@ -33,12 +33,8 @@ from mtl.probes.tables import heads_table
 from mtl.probes.tables.heads_table import runs_of
 from mtl.probes.tables.table_files import by_catalogue
 from mtl.runs.compare.comparable import (
-    Choose,
-    RunWithSetup,
-    all_of,
     choices_of,
     comparable_probes,
-    folders_with,
     line,
     masks_of,
     note_averages,
@@ -46,16 +42,9 @@ from mtl.runs.compare.comparable import (
     of_one_shape,
     runs_in,
 )
-from mtl.runs.compare.heads import (
-    WORTH,
-    MeasuredHeads,
-    heads_in,
-    measured,
-    measured_otherwise,
-    measured_run,
-    read_heads,
-)
-from mtl.runs.compare.scores import heads_kept_of, history_of, learned_nothing, metrics_of, scores_of
+from mtl.runs.compare.heads import WORTH, measured_otherwise, worth_rows
+from mtl.runs.compare.run_set import RunSet
+from mtl.runs.compare.scores import heads_kept_of, history_of, learned_nothing, scores_of
 from mtl.runs.compare.settings import encoder_in
 from mtl.runs.compare.setups import missing_seeds
 from mtl.runs.figures.drawn import FigureWithTables
@@ -95,7 +84,7 @@ class ReportSource:
     files: Sequence[str] = ()
     """Patterns for the names of files that only its reports have, as `tables/trials.*`."""
 
-    def choose(self, runs: list[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
+    def choose(self, runs: RunSet) -> RunSet:
         """The runs that the report shows; a note says what is left out."""
         return runs
 
@@ -227,7 +216,7 @@ RUNS_AT_ONCE = 32
 class RunsRead:
     """What a piece of evidence is read from: comparable runs of one encoder."""
 
-    runs: Sequence[RunWithSetup]
+    runs: RunSet
     split: ScoredSplit
     """The split of the scores."""
     score: Mapping[str, str]
@@ -244,7 +233,7 @@ def gather(
     score: Mapping[str, str],
     not_to_probe: Collection[Path] = (),
     asked: Mapping[Path, Collection[int]] = MappingProxyType({}),
-    choose: Choose = all_of,
+    choose: Callable[[RunSet], RunSet] | None = None,
 ) -> ReportData:
     """All finished runs and probes in `folder` or up to two folders below.
 
@@ -255,27 +244,22 @@ def gather(
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: use one that holds runs, such as runs")
-    notes: list[str] = []
-    runs = runs_in(folder, list(score), notes, choose)
+    runs = runs_in(folder, list(score), choose)
+    notes = runs.notes
     score = {**named_scores(run.config for run in runs), **score}
-    bare = folders_with(folder, "heads.parquet", outside=[run.run.folder for run in runs])
-    bare = [path for path in bare if not (path / "config.yaml").exists()]
-    if not runs and not bare:
+    if not runs and not runs.bare:
         reason = f" ({notes[0]})" if notes else ""
         raise InputError(
             f"{folder} holds no runs{reason}: give a folder of runs that 'mtl train' made, or of probes"
         )
-    encoder, same = of_one_encoder(runs, bare, notes)
-    unlabelled = {run.run.folder for run in same if not on_words(kinds_in(run.config).values())}
-    gates = masks_of(same, notes)
-    read, rows, made_of = _read_once(same)
-    heads, probes = comparable_probes(
-        [run.run.folder for run in same], bare, encoder, notes, unlabelled.union(not_to_probe), read
-    )
+    encoder, same = of_one_encoder(runs)
+    unlabelled = {run.folder for run in same if not on_words(kinds_in(run.config).values())}
+    gates = masks_of(same)
+    heads, probes = comparable_probes(same, encoder, unlabelled.union(not_to_probe))
     gates, heads = of_one_shape(gates, heads, notes)
-    gates = _learned(gates, same, score, notes)
-    note_averages(runs, heads, notes)
-    scores = _scores(runs, split, score, notes)
+    gates = _learned(gates, same, score)
+    note_averages(runs, heads)
+    scores = _scores(runs, split, score)
     notes += _missing(runs, scores, asked)
     # Only at the beginning of a path, so that `s/runs/a` becomes `runs/a`, and not `runa`.
     of_folder = re.compile(rf"(?<![\w./-]){re.escape(str(folder))}/")
@@ -289,12 +273,12 @@ def gather(
         split=split,
         gates=gates,
         heads=heads,
-        history=_history(runs, score, notes),
+        history=_history(runs, score),
         kept=_kept(same, gates, set(scores["run"]), split, score),
         runs=_provenance(folder, runs),
         probes=probes,
-        worth=_worth(same, rows, made_of, notes),
-        resampled=_resampled(made_of),
+        worth=_worth(same),
+        resampled=_resampled(same),
         evidence=_evidence(RunsRead(same, split, score, gates), notes),
         examples=examples_of(heads, notes),
         choices=choices_of(same),
@@ -306,9 +290,7 @@ def gather(
     )
 
 
-def _learned(
-    gates: pl.DataFrame | None, runs: Sequence[RunWithSetup], score: Mapping[str, str], notes: list[str]
-) -> pl.DataFrame | None:
+def _learned(gates: pl.DataFrame | None, runs: RunSet, score: Mapping[str, str]) -> pl.DataFrame | None:
     """The masks without those of tasks that a run has learned nothing of: such masks claim no head.
 
     They are noted. A mask that several tasks share is left out if none of them was learned.
@@ -318,13 +300,13 @@ def _learned(
     nothing: dict[tuple[str, str], list[int]] = {}
     left_out = pl.lit(False)
     for run in runs:
-        folder, unlearned = str(run.run.folder), set(learned_nothing(metrics_of(run.run), score))
-        masks = gates.filter(pl.col("run") == folder)["task"].unique(maintain_order=True).to_list()
+        unlearned = set(learned_nothing(run.metrics, score))
+        masks = gates.filter(pl.col("run") == run.name)["task"].unique(maintain_order=True).to_list()
         for mask in masks:
             if set(mask.split("+")) <= unlearned:
-                nothing.setdefault((mask, run.setup.name), []).append(int(run.config["seed"]))
-                left_out |= (pl.col("run") == folder) & (pl.col("task") == mask)
-    notes += [
+                nothing.setdefault((mask, run.setup.name), []).append(run.settings.seed)
+                left_out |= (pl.col("run") == run.name) & (pl.col("task") == mask)
+    runs.notes += [
         f"{mask} in {setup}: nothing was learned with seed {', '.join(map(str, sorted(seeds)))}: such masks "
         "claim no head and are left out"
         for (mask, setup), seeds in nothing.items()
@@ -333,25 +315,23 @@ def _learned(
     return None if kept.is_empty() else kept
 
 
-def _same_answer(runs: Sequence[RunWithSetup], split: str) -> dict[str, dict[str, float]]:
+def _same_answer(runs: RunSet, split: str) -> dict[str, dict[str, float]]:
     """By task, `majority` and `chance` of the first run that has them (`same_answer_scores`)."""
     found: dict[str, dict[str, float]] = {}
     for run in runs:
-        for task, scores in metrics_of(run.run).get(split, {}).items():
+        for task, scores in run.metrics.get(split, {}).items():
             known = {key: value for key, value in scores.items() if key in ("majority", "chance")}
             if known:
                 found.setdefault(task, known)
     return found
 
 
-def _missing(
-    runs: Sequence[RunWithSetup], scores: pl.DataFrame, asked: Mapping[Path, Collection[int]]
-) -> list[str]:
+def _missing(runs: RunSet, scores: pl.DataFrame, asked: Mapping[Path, Collection[int]]) -> list[str]:
     """Notes on seeds that a setup lacks: one for all tasks that lack the same."""
     wanted: dict[str, set[int]] = {}
     for run in runs:
-        if run.run.folder in asked:
-            wanted.setdefault(run.setup.name, set()).update(asked[run.run.folder])
+        if run.folder in asked:
+            wanted.setdefault(run.setup.name, set()).update(asked[run.folder])
     lacking: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for (setup, task), seeds in missing_seeds(scores, "setup", "task"):
         left = tuple(seed for seed in seeds if seed in wanted.get(setup, seeds))
@@ -386,25 +366,25 @@ def _left_out(what: str, notes: list[str]) -> Iterator[None]:
         notes.append(f"{what} are left out: {error}")
 
 
-def _history(runs: Sequence[RunWithSetup], score: Mapping[str, str], notes: list[str]) -> pl.DataFrame:
+def _history(runs: RunSet, score: Mapping[str, str]) -> pl.DataFrame:
     """The learning curves of all runs that were trained; derived runs have none."""
     parts = [pl.DataFrame(schema=HISTORY)]
     for run in runs:
-        if run.run.derivation():
+        if run.settings.derivation:
             continue
         try:
             history = history_of(run.run, score)
         except InputError as error:
-            notes.append(str(error))
+            runs.notes.append(str(error))
             continue
-        seed = pl.lit(int(run.config["seed"])).cast(pl.Int64)
-        of_run = {"setup": pl.lit(run.setup.name), "run": pl.lit(str(run.run.folder))}
+        seed = pl.lit(run.settings.seed).cast(pl.Int64)
+        of_run = {"setup": pl.lit(run.setup.name), "run": pl.lit(run.name)}
         parts.append(by_catalogue(history.with_columns(seed=seed, **of_run).select(HISTORY.names())))
     return pl.concat(parts)
 
 
 def _kept(
-    runs: Sequence[RunWithSetup],
+    runs: RunSet,
     gates: pl.DataFrame | None,
     scored: Collection[str],
     split: ScoredSplit,
@@ -418,93 +398,48 @@ def _kept(
     if gates is None:
         return None
     shown = set(gates["run"])
-    chosen = [
-        run.run
+    chosen = RunSet(
+        run
         for run in runs
-        if str(run.run.folder) in scored
-        if str(run.run.folder) in shown
-        or run.config.get("pruning") == "none"
-        or "heads_kept" in run.run.status()
-    ]
+        if run.name in scored
+        if run.name in shown or run.settings.pruning == "none" or run.settings.heads_kept is not None
+    )
     try:
-        return heads_kept_of(chosen, split, score)[0]
+        return heads_kept_of(chosen, split, score)
     except InputError:
         return None
 
 
-def _scores(
-    runs: Sequence[RunWithSetup], split: ScoredSplit, score: Mapping[str, str], notes: list[str]
-) -> pl.DataFrame:
+def _scores(runs: RunSet, split: ScoredSplit, score: Mapping[str, str]) -> pl.DataFrame:
     parts = []
     for run in runs:
         try:
-            scores, unscored = scores_of([run.run], split, score)
+            scores = scores_of(RunSet([run], runs.notes), split, score)
         except InputError as error:
-            notes.append(f"scores are left out: {error}")
+            runs.notes.append(f"scores are left out: {error}")
             continue
-        notes += unscored
-        seed, setup = pl.lit(int(run.config["seed"])), pl.lit(run.setup.name)
+        seed, setup = pl.lit(run.settings.seed), pl.lit(run.setup.name)
         scores = scores.with_columns(seed=seed.cast(pl.Int64), setup=setup)
         parts.append(by_catalogue(scores.select(SCORES.names())))
     return pl.concat([pl.DataFrame(schema=SCORES), *parts])
 
 
-def _read_once(
-    runs: Sequence[RunWithSetup],
-) -> tuple[Callable[[Path], MeasuredHeads], dict[Path, pl.DataFrame], dict[Path, Mapping[str, str]]]:
-    """What is used of the runs' heads.parquet: a reader of their measures, rows on worth, and provenance.
-
-    Each file is read once. One that cannot be read is left out; its reader says what is wrong.
-    """
-    tables: dict[Path, MeasuredHeads] = {}
-    rows: dict[Path, pl.DataFrame] = {}
-    made_of: dict[Path, Mapping[str, str]] = {}
-    for run in runs:
-        folder = run.run.folder
-        try:
-            table, provenance = heads_table.read_heads_table(folder / "heads.parquet")
-            table = heads_table.in_categories(table)
-            tables[folder] = heads_in(folder, table, provenance)
-            rows[folder] = _worth_rows(run, table)
-            made_of[folder] = provenance
-        except (InputError, ValueError, OSError):
-            continue
-    return lambda folder: tables.pop(folder) if folder in tables else read_heads(folder), rows, made_of
-
-
-def _worth_rows(run: RunWithSetup, table: pl.DataFrame | None = None) -> pl.DataFrame:
-    file = run.run.folder / "heads.parquet"
-    return measured(run.run, file, run.config["tasks"], run.setup.name, table)
-
-
-def _worth(
-    runs: Sequence[RunWithSetup],
-    known: Mapping[Path, pl.DataFrame],
-    made_of: Mapping[Path, Mapping[str, str]],
-    notes: list[str],
-) -> pl.DataFrame | None:
+def _worth(runs: RunSet) -> pl.DataFrame | None:
     """What heads are worth, in runs of the most frequent shape that measured it alike."""
-    parts: dict[str, pl.DataFrame] = {}
-    otherwise, unlike = measured_otherwise(
-        {
-            str(run.run.folder): measured_run(run.run, run.setup.name, made_of[run.run.folder])
-            for run in runs
-            if run.run.folder in made_of
-        }
-    )
-    notes += unlike
-    for run in runs:
-        folder = run.run.folder
-        if not (folder / "heads.parquet").is_file():
-            continue
+    known: dict[str, pl.DataFrame] = {}
+    failed: list[str] = []
+    for run in runs.where(lambda run: run.has("heads.parquet")):
         try:
-            rows = known[folder] if folder in known else _worth_rows(run)
+            known[run.name] = worth_rows(run, run.config["tasks"])
         except InputError as error:
-            notes.append(str(error))
-            continue
-        rows = rows.filter(~pl.col("measure").is_in(list(otherwise.get(str(folder), ()))))
+            failed.append(str(error))
+    otherwise = measured_otherwise(runs.where(lambda run: run.name in known))
+    runs.notes += failed
+    parts: dict[str, pl.DataFrame] = {}
+    for name, rows in known.items():
+        rows = rows.filter(~pl.col("measure").is_in(list(otherwise.get(name, ()))))
         if not rows.filter(pl.col("measure").is_in(WORTH)).is_empty():
-            parts[str(folder)] = rows
+            parts[name] = rows
     if not parts:
         return None
     place = pl.col("run").replace_strict({run: number for number, run in enumerate(parts)})
@@ -522,20 +457,20 @@ def _worth(
     return values.filter(pl.col("run").is_in([run for run, shape in shapes.items() if shape == usual]))
 
 
-def _resampled(made_of: Mapping[Path, Mapping[str, str]]) -> tuple[str, ...]:
+def _resampled(runs: RunSet) -> tuple[str, ...]:
     """What the tests of ablation resample in these tables: documents, sentences, or both in different ones.
 
     Tables of earlier versions do not say it: they resample sentences.
     """
     found = set[str]()
-    for provenance in made_of.values():
+    for provenance in (run.heads.provenance for run in runs):
         if "ablation.split" in provenance:
             units = json.loads(provenance.get("ablation.units", "{}"))
             found |= set(units.values()) or {"sentences"}
     return tuple(sorted(found))
 
 
-def _provenance(folder: Path, runs: Sequence[RunWithSetup]) -> pl.DataFrame:
+def _provenance(folder: Path, runs: RunSet) -> pl.DataFrame:
     rows = []
     for run in runs:
         try:
@@ -545,7 +480,7 @@ def _provenance(folder: Path, runs: Sequence[RunWithSetup]) -> pl.DataFrame:
         versions = status.get("versions")
         versions = versions if isinstance(versions, Mapping) else {}
         facts = (
-            str(run.run.folder.relative_to(folder)),
+            str(run.folder.relative_to(folder)),
             run.setup.name,
             " ".join(run.config["tasks"]),
             str(run.config["seed"]),

@@ -11,8 +11,7 @@ from mtl.commands.main import main
 from mtl.curves.runs import curves_of, points_of_report, times_of
 from mtl.probes.curves import curve_table
 from mtl.probes.tables.table_files import write_parquet
-from mtl.runs.compare.comparable import with_setups
-from mtl.runs.folder.run import Run
+from mtl.runs.compare.run_set import RunSet
 from mtl.runs.report.gather import RunsRead, gather
 from tests.mtl.runs.report.test_gather import SCORES, page_of
 from tests.mtl.studies import Study
@@ -61,7 +60,7 @@ def test_curves_of_other_sentences_or_without_masks_are_left_out_with_a_note(tmp
     assert set(with_curve) == {str(folder) for folder in (*folders[:2], folders[3])}
     [note] = [note for note in notes if "left out" in note]
     assert all(text in note for text in (str(folders[2]), "sentences=4", "sentences=9"))
-    read = RunsRead(with_setups([Run.open(folder) for folder in folders]), split, {}, None)
+    read = RunsRead(RunSet.open(folders), split, {}, None)
     points, in_report = points_of_report(read)
     assert points is not None
     assert set(points.filter(pl.col("by") == by)["run"]) == set(with_curve)

@@ -7,7 +7,7 @@ import pytest
 from mtl.errors import InputError
 from mtl.probes.report.data import ReportData
 from mtl.probes.stem_cell.answers import sharing_groups, unlike_baselines
-from mtl.runs.compare.comparable import RunWithSetup, with_setups
+from mtl.runs.compare.run_set import RunSet
 from mtl.runs.compare.settings import MASKS
 from mtl.runs.compare.setups import setups_of
 from mtl.stem_cell import pair_runs
@@ -22,16 +22,11 @@ def test_no_comparison_takes_two_runs_that_differ_in_silence(tmp_path):
             a_run(tmp_path / f"{number}-{seed}", {**config, "seed": seed})
             for seed, config in ((1, first), (2, second))
         )
-        configs = [first, {**second, "tasks": ["pos", "dep"]}]
-        with_setups = [
-            RunWithSetup(run, config, setup, settings_of(config))
-            for run, config, setup in zip((one, other), configs, setups_of(configs), strict=True)
-        ]
-        said: list[str] = []
-        pairs = pairs_of(with_setups, said)
+        runs = RunSet.of([one, other])
+        pairs = pairs_of(runs)
         assert pairs is not None
         assert pairs["run"].n_unique() == 1
-        assert any(key in note for note in said)
+        assert any(key in note for note in runs.notes)
 
 
 def test_what_sharing_costs_is_read_from_runs_that_were_trained_alike():
@@ -58,10 +53,10 @@ def test_claims_are_never_put_beside_runs_that_were_trained_otherwise(tmp_path):
             continue  # of the other task
         pair = a_run(tmp_path / f"{number}-pair", first)
         masked = a_run(tmp_path / f"{number}-masked", alone)
-        compared = with_setups([pair, masked])
-        pairs = pairs_of(compared, [])
+        compared = RunSet.of([pair, masked])
+        pairs = pairs_of(compared)
         with pytest.raises(InputError, match=f"no claims of runs that were trained like the pairs: .*{key}"):
-            pair_runs._like_pairs([compared[1]], compared, pairs, [])
+            pair_runs._like_pairs(compared, pairs)
         tried += 1
     assert tried > 20
 

@@ -19,9 +19,8 @@ from mtl.probes.stem_cell.answers import sharing_groups
 from mtl.probes.stem_cell.contest import estimate_contest
 from mtl.probes.stem_cell.contest_table import IMPORTANCE, Estimates, head_lines, worth_table
 from mtl.probes.tables import heads_table
-from mtl.runs.compare.comparable import with_setups
+from mtl.runs.compare.run_set import RunSet
 from mtl.runs.figures.table import draw, page_parts
-from mtl.runs.folder.run import Run
 from mtl.runs.report.gather import gather
 from mtl.stem_cell.pair_runs import pairs_of
 from tests.mtl.stem_cell.contest_study import ContestStudy
@@ -354,11 +353,11 @@ def test_a_task_with_the_name_of_a_partner_is_none(tmp_path):
         study.run(["pos", name], 1, pruning="none", probe=False, scores=False, instances=instances)
     drawn = {"noise": {"kind": "drawn"}}
     study.run(["pos", "noise"], 1, pruning="none", probe=False, scores=False, instances=drawn)
-    notes = []
-    pairs = pairs_of(with_setups([Run.open(path) for path in runs_of(study, "*")]), notes)
+    runs = RunSet.open(runs_of(study, "*"))
+    pairs = pairs_of(runs)
     assert sorted(pairs.select("of", "partner").rows()) == [
         ("dep", "pos"),
         ("pos", "control"),
         ("pos", "dep"),
     ]
-    assert sum("has a task named" in note for note in notes) == 2
+    assert sum("has a task named" in note for note in runs.notes) == 2

@@ -12,8 +12,8 @@ from mtl.config.schema import TrainConfig
 from mtl.probes.report.report import masks_by_setup, report_page
 from mtl.probes.stem_cell.sharing import draws_needed, wanted
 from mtl.runs.compare.comparable import gates_of
+from mtl.runs.compare.run_set import RunSet
 from mtl.runs.figures.table import draw, page_parts
-from mtl.runs.folder.run import Run
 from mtl.runs.report.gather import gather
 from tests.mtl.stem_cell.contest_study import CHOSEN, ContestStudy
 from tests.mtl.studies import Study
@@ -110,8 +110,7 @@ def test_two_tasks_with_random_labels_have_a_draw_each(tmp_path):
             ["noise", "other"], 1, scope="per_task", probe=False, scores=False, instances=instances,
             name=f"draws{draws[1]}",
         )  # fmt: skip
-    runs = [Run.open(path) for path in sorted((study.root / "runs").iterdir())]
-    gates, _ = gates_of(runs)
+    gates = gates_of(RunSet.open(sorted((study.root / "runs").iterdir())))
     assert set(gates.select("task", "draw").rows()) == {
         ("noise draw 0", 0), ("other draw 1", 1), ("other draw 2", 2),
     }  # fmt: skip

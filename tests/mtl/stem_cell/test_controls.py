@@ -28,6 +28,7 @@ from mtl.models.batches import examples
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.runs.compare.heads import heads_of
+from mtl.runs.compare.run_set import RunSet
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import half_of
 from mtl.training.train import train
@@ -129,9 +130,9 @@ def test_a_control_pair_is_trained_measured_and_no_pair_of_the_report(toy, tiny_
     assert set(table.filter(measure="importance")["task"]) == {"dep", "control"}
     pair = train(settings(toy, tiny_encoder, runs, "pos", "dep"), console=QUIET)
     assert main(["probe", str(pair.folder)]) == 0
-    heads, notes = heads_of([run.folder, pair.folder])
-    assert set(heads["run"]) == {str(pair.folder)}
-    assert any("1 run with half of a task or random labels left out" in note for note in notes)
+    both = RunSet.of([run, pair])
+    assert set(heads_of(both)["run"]) == {str(pair.folder)}
+    assert any("1 run with half of a task or random labels left out" in note for note in both.notes)
     assert main(["report", str(runs)]) == 0
 
 

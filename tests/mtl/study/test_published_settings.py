@@ -12,7 +12,6 @@ import pytest
 
 from mtl.config.parse import configured
 from mtl.config.schema import TrainConfig
-from mtl.runs.compare.heads import comparable
 from mtl.runs.compare.settings import MASKS, settings_of
 from mtl.runs.compare.setups import setups_of
 from mtl.study.config import StudyConfig
@@ -20,6 +19,7 @@ from mtl.study.grid import planned
 from mtl.study.jobs import Job
 from mtl.training.check import check_settings
 from mtl.training.data import separate_batches
+from tests.mtl.studies import runs_with
 from tests.mtl.training.test_epoch_batches import example
 
 FIVE = "pos ner dep con srl"
@@ -130,8 +130,8 @@ def test_reports_compare_runs_whose_settings_differ_by_task() -> None:
     }  # fmt: skip
     assert {setup.baseline for setup in setups if setup.name.startswith("MTL-5")} == {"STL", "STL, dynamic"}
     plain = {name: each for name, each in made.items() if each.pruning == "none"}
-    assert comparable(plain)[0] == list(plain)
-    assert comparable(made, MASKS)[0] == list(made)
+    assert [run.name for run in runs_with(**plain).like_most()] == list(plain)
+    assert [run.name for run in runs_with(**made).like_most(MASKS)] == list(made)
     undeclared = [settings_of({**run.settings, "by_task": []}) for run in runs if len(run.config.tasks) == 1]
     assert len({setup.name for setup in setups_of(undeclared)}) > 3
 

@@ -16,6 +16,7 @@ from mtl.models.joint import JointModel
 from mtl.probes.measures.groups import MADE_BY_PROBING
 from mtl.probes.tables import heads_table as table
 from mtl.runs.compare.heads import heads_of
+from mtl.runs.compare.run_set import RunSet
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Sentence
 from tests.mtl import tiny
@@ -211,6 +212,6 @@ def test_runs_keep_every_measure_when_they_are_read_together(toy: Path, tmp_path
         f"corpus: {{path: {toy}}}\ntasks: [pos, dep]\nseed: 1\nencoder: {{name: tiny}}\n"
     )
     probe_run(str(run))
-    heads, _ = heads_of([run])
+    heads = heads_of(RunSet.open([run]))
     assert set(heads["measure"]) == IN_TOY
     assert set(heads["task"]) == {"pos", "dep", ""}

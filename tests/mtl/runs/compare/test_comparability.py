@@ -23,8 +23,6 @@ from mtl.config.schema import (
     TrainConfig,
     default_rates,
 )
-from mtl.runs.compare import heads
-from mtl.runs.compare.heads import comparable, differences
 from mtl.runs.compare.settings import (
     MASKS,
     MEASURING,
@@ -39,7 +37,7 @@ from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder.run import Run
 from mtl.runs.report.gather import gather
 from mtl.tasks.catalogue import TEXTS
-from tests.mtl.studies import Study
+from tests.mtl.studies import Study, runs_with
 
 PAIR = TrainConfig(tasks=("pos", "dep"))
 CONTEXTS = {
@@ -150,7 +148,7 @@ FAST = ("target of a kind", "text translate", "named")
     "context", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in CONTEXTS]
 )
 def test_runs_that_differ_in_a_key_are_of_two_setups_and_are_not_alike(context):
-    free = (heads.MAY_DIFFER, MASKS, (), ("gates.masks",))
+    free = (MASKS, (), ("gates.masks",))
     tried = 0
     for key, first, second in keys_of(CONTEXTS[context]):
         one, other = settings_of(first), settings_of(second)
@@ -160,9 +158,11 @@ def test_runs_that_differ_in_a_key_are_of_two_setups_and_are_not_alike(context):
         assert len(set(names)) == 2, (key, names)
         for group in free:
             declared = any(key == name or key.startswith(f"{name}.") for name in group)
-            kept, notes = comparable({"a": one, "b": other}, group)
-            assert declared or (len(kept) == 1 and key in notes[0])
-        assert key in differences({"a": one, "b": other})[0]
+            runs = runs_with(a=one, b=other)
+            assert declared or (len(runs.like_most(group)) == 1 and key in runs.notes[0])
+        runs = runs_with(a=one, b=other)
+        runs.note_differences()
+        assert key in runs.notes[0]
         tried += 1
     assert tried > 20
 
@@ -180,9 +180,9 @@ def test_a_key_that_only_one_of_two_runs_uses_is_a_difference(first, second):
     assert one.differing(other)
     assert sorted(one.differing(other)) == sorted(other.differing(one))
     assert len({setup.name for setup in setups_of([one, other])}) == 2
-    kept, notes = comparable({"a": one, "b": other})
-    assert len(kept) == 1
-    assert one.differing(other)[0] in notes[0]
+    runs = runs_with(a=one, b=other)
+    assert len(runs.like_most()) == 1
+    assert one.differing(other)[0] in runs.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -209,13 +209,13 @@ def alike(*runs: tuple[Mapping[str, Any], Mapping[str, Any]]) -> tuple[bool, lis
         settings_of(config, {"corpus_fingerprints": dict.fromkeys(config["tasks"], SAME)} | status)
         for config, status in runs
     )
-    kept, notes = comparable({"a": one, "b": other})
-    same = [not one.differing(other), not other.differing(one), len(kept) == 2]
+    runs, shown = runs_with(a=one, b=other), runs_with(a=one, b=other)
+    same = [not one.differing(other), not other.differing(one), len(runs.like_most()) == 2]
     same.append(len({setup.name for setup in setups_of([one, other])}) == 1)
     assert len(set(same)) == 1
-    said = differences({"a": one, "b": other})
-    assert same[0] or any("differ in" in note for note in said)
-    return same[0], [*notes, *said]
+    shown.note_differences()
+    assert same[0] or any("differ in" in note for note in shown.notes)
+    return same[0], [*runs.notes, *shown.notes]
 
 
 @pytest.mark.parametrize(
@@ -261,8 +261,7 @@ def test_two_contents_of_one_place_are_not_alike_because_a_third_run_recorded_no
         name: settings_of({**config, "seed": seed}, status)
         for seed, (name, status) in enumerate({"a": {}, "b": of_both(SAME), "c": of_both(OTHER)}.items())
     }
-    kept, _ = comparable(runs)
-    assert not {"b", "c"} <= set(kept)
+    assert not {"b", "c"} <= {run.name for run in runs_with(**runs).like_most()}
     assert len({setup.name for setup in setups_of([runs["b"], runs["c"]])}) == 2
 
 
@@ -375,13 +374,13 @@ def test_a_balancer_counts_where_there_is_something_to_weigh():
         )
     )  # fmt: skip
     for alike in ((joint, dep, pos), (plain_joint, dep, pos), (joint, weighed_dep, weighed_pos)):
-        assert len(comparable({str(place): one for place, one in enumerate(alike)})[0]) == 3
+        assert len(runs_with(**{str(place): one for place, one in enumerate(alike)}).like_most()) == 3
     for one, other in (
         (joint, plain_joint), (pos, weighed_pos), (plain_joint, weighed_pos), (dep, uncertain),
         (joint, uncertain),
     ):  # fmt: skip
-        assert len(comparable({"one": one, "other": other})[0]) == 1
-    assert len(comparable({"dep": dep, "joint": joint, "pos": pos, "plain": plain_joint})[0]) == 3
+        assert len(runs_with(one=one, other=other).like_most()) == 1
+    assert len(runs_with(dep=dep, joint=joint, pos=pos, plain=plain_joint).like_most()) == 3
 
 
 def a_run(folder: Path, config: Mapping[str, Any]) -> Run:

@@ -9,6 +9,7 @@ import pytest
 from mtl.errors import InputError
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.heads import heads_of, worth_of
+from mtl.runs.compare.run_set import RunSet
 from mtl.runs.figures.table import draw
 from mtl.runs.folder.run_tables import read_measures, write_measures
 from mtl.runs.report.gather import gather
@@ -105,8 +106,8 @@ def test_probes_under_masks_and_without_are_never_averaged(study):
     note = "runs/dep-dynamic-shared-seed3 was probed with other settings (masks=false, not true): left out"
     assert note in report.notes
     with pytest.raises(InputError, match=r"masks=true, .*masks=false; probe both alike"):
-        heads_of(runs)
-    assert heads_of([*runs[:2], plain])[0]["run"].n_unique() == 3
+        heads_of(RunSet.open(runs))
+    assert heads_of(RunSet.open([*runs[:2], plain]))["run"].n_unique() == 3
 
 
 @pytest.mark.parametrize("name", ["labels", "heatmap"])

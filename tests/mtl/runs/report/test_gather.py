@@ -564,6 +564,14 @@ def test_runs_that_nobody_wanted_to_probe_are_not_missed(study):
     assert not any(note.startswith("not probed") for note in notes(not_to_probe={folder}))
 
 
+@pytest.mark.parametrize("text", ['{"test": 3}', '{"test": {"dep": {"las": "high"}}}'])
+def test_scores_of_another_form_are_noted(study, text):
+    (study.run(["dep"], 1) / "metrics.json").write_text(text)
+    data = gather(study.root, "test", SCORES)
+    assert data.scores.is_empty()
+    assert any("dep-dynamic-shared-seed1/metrics.json cannot be read (" in note for note in data.notes)
+
+
 def test_a_bug_is_no_damaged_file(study, monkeypatch):
     """An error that no damaged file raises is not taken for a damaged file."""
     study.run(["dep"], 1)
