@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from mtl.config.instances import kinds_in
-from mtl.errors import InputError, as_input_error
+from mtl.errors import InputError
 from mtl.probes.report.data import ClaimingSetup, ReportData
 from mtl.probes.sites import KEYS
 from mtl.probes.statistics.masks import Masks, final_masks
@@ -105,20 +105,20 @@ def note_claims_unlike_pairs(runs: RunSet, gates: pl.DataFrame | None, pairs: pl
     runs.notes += notes
 
 
-def cosines_of(pairs: pl.DataFrame) -> pl.DataFrame | None:
+def cosines_of(runs: RunSet, pairs: pl.DataFrame) -> pl.DataFrame | None:
     """The mean cosine per head over all recorded updates; `None` if no run has recorded any.
 
     The columns are attention, layer, head, cosine, first, second (the tasks; equal for twins) and seed.
-    `pairs` is a table of `pairs_of`. Raises `InputError` for a file that cannot be read.
+    `pairs` is the table `pairs_of(runs)`. Raises `InputError` for a file that cannot be read.
     """
-    parts = []
-    for run, of_run in pairs.group_by("run", maintain_order=True):
-        file = Path(str(run[0])) / "heads.parquet"
-        if not file.is_file():
+    parts, of_name = [], {run.name: run for run in runs}
+    for (name,), of_run in pairs.group_by("run", maintain_order=True):
+        run = of_name[str(name)]
+        if not run.has("heads.parquet"):
             continue
-        with as_input_error():
-            heads, _ = heads_table.read_heads_table(file)
+        heads, _ = run.heads.read
         rows = heads.filter((pl.col("measure") == "gradient_conflict") & (pl.col("count") > 0))
+        rows = heads_table.in_texts(rows)
         names = of_run.sort("task").select("task", "of").rows()
         if rows.is_empty() or len(names) != 2:
             continue
@@ -140,7 +140,7 @@ def pair_table(read: RunsRead) -> tuple[pl.DataFrame | None, list[str]]:
 
 def cosines(read: RunsRead) -> tuple[pl.DataFrame | None, tuple[str, ...]]:
     """The cosines of gradients that pairs recorded (`cosines_of`)."""
-    return cosines_of(read.tables["pairs"]) if "pairs" in read.tables else None, ()
+    return cosines_of(read.runs, read.tables["pairs"]) if "pairs" in read.tables else None, ()
 
 
 def contest_of_study(data: ReportData, claiming: ClaimingSetup | None) -> dict[str, list[Path]]:
@@ -192,7 +192,7 @@ def all_estimates(request: FigureRequest) -> FigureWithTables:
 def draw_conflict(request: FigureRequest) -> FigureWithTables:
     """Cosines of two tasks' gradients by which tasks claim the head, as recorded when pairs were trained."""
     runs, pairs, claims = _claims_and_pairs(request)
-    cosines = cosines_of(pairs)
+    cosines = cosines_of(runs, pairs)
     if cosines is None:
         raise InputError(
             "no pair here has recorded gradients: train them with --gradient_conflict_every=10 for instance"
