@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from mtl.commands.common import print_table, refuse_unused
+from mtl.commands.common import print_table
 from mtl.config.arguments import OutFile
 from mtl.errors import InputError, as_input_error
 from mtl.probes.appearance import Appearance, appearing
@@ -20,8 +20,6 @@ from mtl.tasks.in_words import counted
 from mtl.tasks.task import Range, Seed
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from mtl.runs.compare.scores import RunComparison
     from mtl.tasks.sentence import Sentence
 
@@ -89,7 +87,7 @@ def compare(
     draws: Annotated[int, Range(100, inf)] = 10_000,
     seed: Seed = 0,
     corpus: Path | None = None,
-    names: tuple[str, ...] = ("first", "second"),
+    names: tuple[str, ...] = (),
     out: OutFile | None = None,
     log: bool = False,
 ) -> None:
@@ -105,7 +103,8 @@ def compare(
         seed: Random seed for the resamples.
         corpus: Folder with .jsonl files that say which document a sentence is from, for runs that were
             scored before their corpus said it.
-        names: Names of the two sides in the figure.
+        names: Names of the two sides in table and figure; default: those of their setups, or first and
+            second if one side has several setups.
         out: File for the table (.tex, .csv, .parquet), or for a figure (.pdf, .png, .svg) with the table
             beside it in all three formats.
         log: Also log table and figure to the W&B run of each run.
@@ -113,8 +112,10 @@ def compare(
     from mtl.commands.common import log_to_wandb, runs_to_log
     from mtl.runs.compare.scores import compare_runs
 
-    if len(names) != 2:
-        raise InputError(f"--names=[{','.join(names)}]: use two names, of the first and of the second side")
+    if names and not len(names) == len({*names}) == 2:
+        raise InputError(
+            f"--names=[{','.join(names)}]: use two different names, of the first and of the second side"
+        )
     if out is not None:
         if out.suffix.lower() not in (*_PICTURES, *_TABLES):
             raise InputError(f"{out}: use a file that ends in {', '.join((*_PICTURES, *_TABLES))}")
@@ -122,32 +123,35 @@ def compare(
             from mtl.runs.figures.drawn import check_tables
 
             check_tables(out, ("",))
-    if not log and (out is None or out.suffix.lower() in _TABLES):
-        refuse_unused(compare, "is for a figure: add --out=FILE.pdf or --log, or leave it out", names=names)
     logged = runs_to_log([*dict.fromkeys((*runs, *against))], log)
     first, second = ([Run.open(folder) for folder in side] for side in (runs, against))
     compared = compare_runs(
         first, second, split, tasks, level=level, draws=draws, seed=seed, corpus=_sentences(corpus, split)
     )
+    if names:
+        compared = replace(compared, names=(names[0], names[1]))
     console = Console(markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
         console.width = 200
-    print_table(_table(compared.table, split, level), console)
+    print_table(_table(compared, split, level), console)
     for note in compared.notes:
         console.print(f"note: {note}", soft_wrap=True)
     if out is not None:
+        ours, theirs = compared.names
         about = (
-            f"difference: runs less those after --against ({' '.join(map(str, against))}), on {split}",
+            f"difference: {ours} (mean) less {theirs} (mean_against), on {split}; {theirs} is after "
+            f"--against: {' '.join(map(str, against))}",
             f"intervals of {level:.0%}: over other sentences, over runs with other seeds (seeds), over both; "
             "p is over both, holm over the tasks",
         )
         compared = replace(compared, notes=(*about, *compared.notes))
-        for path in _write(compared, out, names):
+        for path in _write(compared, out):
             console.print(f"wrote {path}", soft_wrap=True)
     if logged:
         from mtl.probes.figures.scores import comparison_figure
 
-        key, drawn = f"comparison/{'-'.join(names)}", comparison_figure(compared.table, *names)
+        key = f"comparison/{'-'.join(names or ('first', 'second'))}"
+        drawn = comparison_figure(compared.table, *compared.names)
         log_to_wandb(logged, {key: compared.table, f"figures/{key}": drawn}, console)
 
 
@@ -162,7 +166,7 @@ def _sentences(corpus: Path | None, split: str) -> list[Sentence] | None:
     return read_sentences(corpus / f"{split}.jsonl", "jsonl")
 
 
-def _write(compared: RunComparison, out: Path, names: tuple[str, ...]) -> list[Path]:
+def _write(compared: RunComparison, out: Path) -> list[Path]:
     from mtl.files import whole_file
     from mtl.probes.figures.scores import comparison_figure
     from mtl.probes.tables import table_files
@@ -170,30 +174,36 @@ def _write(compared: RunComparison, out: Path, names: tuple[str, ...]) -> list[P
     from mtl.runs.figures.drawn import FigureWithTables, save
 
     table, paper = compared.table, columns_of_paper(compared.table)
+    names = dict(zip(("mean", "mean_against"), compared.names, strict=True))
     if out.suffix.lower() in _PICTURES:
-        figure = comparison_figure(table, *names)
-        drawn = FigureWithTables(figure, compared.notes, {"": table}, units={"": UNITS}, paper={"": paper})
+        figure = comparison_figure(table, *compared.names)
+        drawn = FigureWithTables(
+            figure, compared.notes, {"": table}, units={"": UNITS}, paper={"": paper}, names={"": names}
+        )
         return save(drawn, out)
     kind = next(kind for kind in table_files.FORMATS if out.suffix.lower() == f".{kind}")
     with whole_file(out) as path:
-        table_files.write_table_file(table, path, kind, notes=compared.notes, units=UNITS, paper=paper)
+        table_files.write_table_file(
+            table, path, kind, notes=compared.notes, units=UNITS, paper=paper, names=names
+        )
     return [out]
 
 
-def _table(table: pl.DataFrame, split: str, level: float) -> Table:
+def _table(compared: RunComparison, split: str, level: float) -> Table:
+    first, second = compared.names
     shown = Table(
-        title=f"scores on {split} in %, and the runs less those after --against in points; intervals of "
+        title=f"scores on {split} in %, and {first} less {second} (after --against) in points; intervals of "
         f"{level:.0%}"
     )
     for column in ("task", "score"):
         shown.add_column(column)
     columns = (
-        "runs", "mean", "against", "difference", "other sentences", "other runs", "both", "p, sentences",
+        "runs", first, second, "difference", "other sentences", "other runs", "both", "p, sentences",
         "p, both", "Holm",
     )  # fmt: skip
     for column in columns:
         shown.add_column(column, justify="right")
-    for row in table.iter_rows(named=True):
+    for row in compared.table.iter_rows(named=True):
         intervals = [
             "" if row[f"{key}_low"] is None else f"{row[f'{key}_low']:+.2f} to {row[f'{key}_high']:+.2f}"
             for key in ("sentences", "seeds", "both")

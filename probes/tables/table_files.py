@@ -52,22 +52,37 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(lambda match: _LATEX[match.group()], text)
 
 
-def latex(table: pl.DataFrame, decimals: int = 2, units: Units = MappingProxyType({})) -> str:
-    """A booktabs `tabular`: numbers on the right, texts on the left, null as a dash, titles in words."""
+def latex(
+    table: pl.DataFrame,
+    decimals: int = 2,
+    units: Units = MappingProxyType({}),
+    names: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """A booktabs `tabular`: numbers on the right, texts on the left, null as a dash, titles in words.
+
+    `names` are titles of columns, without their units, that are printed as they are.
+    """
     columns = "".join("r" if dtype.is_numeric() else "l" for dtype in table.dtypes)
     lines = [
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
-        _line([escape(title) for title in _titles(table, units)]),
+        _line([escape(title) for title in _titles(table, units, names)]),
     ]
     lines.append(r"\midrule")
     lines += [_line([_cell(value, decimals) for value in row]) for row in table.iter_rows()]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def _titles(table: pl.DataFrame, units: Units) -> list[str]:
+def _titles(table: pl.DataFrame, units: Units, names: Mapping[str, str] = MappingProxyType({})) -> list[str]:
     """The titles of columns: in words, but the names of a user as they are."""
-    return [name if units.get(name) is ColumnUnit.NAMED else name.replace("_", " ") for name in table.columns]
+    titles = []
+    for column in table.columns:
+        title, comma, unit = column.partition(", ")
+        if title in names:
+            titles.append(f"{names[title]}{comma}{unit}")
+        else:
+            titles.append(column if units.get(column) is ColumnUnit.NAMED else column.replace("_", " "))
+    return titles
 
 
 def markdown_table(
@@ -88,14 +103,15 @@ def write_table_file(
     notes: Sequence[str] = (),
     units: Units = MappingProxyType({}),
     paper: Sequence[str] = (),
+    names: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write the table as a file of this kind; `decimals` are for LaTeX, since the others keep all decimals.
 
     Heads and layers have their names, in LaTeX instead of their numbers, in CSV in a further column `name`.
     JSON objects, such as versions, are texts in both. Notes on the numbers are comments in LaTeX, and a last
     column `notes` in the others. LaTeX has shares in per cent, their differences in points, and units in the
-    titles, and only the columns `paper` (`in_print`); the others have the numbers as they are, and a note on
-    their units.
+    titles, only the columns `paper` (`in_print`), and `names` as titles of columns; the others have the
+    numbers as they are, and a note on their units.
     """
     if kind == "tex":
         table = in_print(table, units, paper, decimals)
@@ -105,7 +121,7 @@ def write_table_file(
         table = table.with_columns(notes=pl.lit("; ".join(notes)))
     if kind == "tex":
         comments = "".join(f"% note: {' '.join(note.split())}\n" for note in notes)
-        path.write_text(latex(by_name(_in_words(table)), decimals, units) + comments, encoding="utf-8")
+        path.write_text(latex(by_name(_in_words(table)), decimals, units, names) + comments, encoding="utf-8")
     elif kind == "csv":
         with path.open("wb") as file:
             with_names(_in_words(table)).write_csv(file)

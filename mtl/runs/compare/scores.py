@@ -255,6 +255,8 @@ class RunComparison:
 
     table: pl.DataFrame
     notes: tuple[str, ...]
+    names: tuple[str, str]
+    """The setups of the two sides; `first` and `second` if one has several, or both have the same."""
 
 
 def compare_runs(
@@ -291,6 +293,7 @@ def compare_runs(
     sides = [side.without_repeats() for side in sides]
     rows: list[dict[str, Any]] = []
     resampled: dict[str, list[str]] = {}
+    compared: tuple[list[RunWithSetup], list[RunWithSetup]] = [], []
     for name in (task for task in common if not tasks or task in tasks):
         chosen = [[run for run in side if name in run.settings.tasks] for side in sides]
         used = [run.config for run in chain(*chosen)]
@@ -301,6 +304,8 @@ def compare_runs(
             notes.append(f"{name}: no sentence of {split} is annotated: left out")
             continue
         units, counts = found
+        for every, side in zip(compared, chosen, strict=True):
+            every += side
         resampled.setdefault(units.described(), []).append(name)
         notes += [
             f"{name}: the runs {where} --against are of several setups: {', '.join(names)}"
@@ -343,7 +348,9 @@ def compare_runs(
     if alike := table.filter(several & pl.col("seeds_low").is_null())["task"].to_list():
         notes.append(f"{', '.join(alike)}: the runs of each side score the same: no interval over other runs")
     return RunComparison(
-        table.with_columns(holm=pl.Series(holm(tested))).select(SCHEMA.names()), tuple(notes)
+        table.with_columns(holm=pl.Series(holm(tested))).select(SCHEMA.names()),
+        tuple(notes),
+        _names(*compared),
     )
 
 
@@ -439,6 +446,14 @@ def _check_places(runs: Sequence[RunWithSetup]) -> None:
     for run in runs:
         if places.count(run.folder.resolve()) > 1:
             raise InputError(f"{run.folder} appears twice: name every run once, on one side")
+
+
+def _names(first: Sequence[RunWithSetup], second: Sequence[RunWithSetup]) -> tuple[str, str]:
+    setups = setups_of([run.settings for run in (*first, *second)])
+    sides = [{setup.name for setup in side} for side in (setups[: len(first)], setups[len(first) :])]
+    if [len(side) for side in sides] == [1, 1] and sides[0] != sides[1]:
+        return sides[0].pop(), sides[1].pop()
+    return "first", "second"
 
 
 def _setups(side: Sequence[RunWithSetup]) -> list[str]:

@@ -111,6 +111,8 @@ class FigureWithTables:
     """The units of the columns of each table, and of what is printed instead."""
     paper: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The columns of LaTeX, if not all (`table_files.in_print`)."""
+    names: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Titles of columns of LaTeX that are printed as they are (`table_files.latex`)."""
 
 
 def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Sequence[Path] = ()) -> list[Path]:
@@ -137,6 +139,7 @@ def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Seque
                     notes=drawn.notes,
                     units=drawn.units.get(end, {}),
                     paper=drawn.paper.get(end, ()),
+                    names=drawn.names.get(end, {}),
                 )
             written.append(beside)
     return written

@@ -18,6 +18,7 @@ from mtl.config.instances import Instance
 from mtl.config.schema import TrainConfig
 from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.probes.statistics.compared_runs import compare_setups
+from mtl.probes.tables.table_files import escape
 from mtl.runs.folder import run_tables
 from mtl.runs.folder.run import Run
 from mtl.tasks.metrics import share
@@ -84,6 +85,29 @@ def test_notes_are_in_every_file(runs: Path, capsys: pytest.CaptureFixture[str])
         else:
             text = html.unescape(path.read_text(encoding="utf-8", errors="replace"))
         assert [note for note in notes if note not in text.replace("\\", "")] == [], path.name
+
+
+@pytest.mark.parametrize(
+    ("words", "first", "second"),
+    [
+        (("a1", "a2", "--against", "b1", "b2"), "STL", "MTL-2"),
+        (("a1", "a2", "--against", "b1", "b2", "--names=[alone_50%,joint]"), "alone_50%", "joint"),
+        (("a1", "--against", "a2", "b1"), "first", "second"),  # two setups on one side
+        (("a1", "--against", "a2"), "first", "second"),  # one setup on both
+    ],
+)
+def test_tables_carry_the_names_of_the_sides(
+    runs: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], first: str, second: str
+) -> None:
+    """Two ways to LaTeX: alone, and beside a figure."""
+    for out in ("c.tex", "d.pdf"):
+        assert main(["compare", *words, "--draws=200", f"--out={out}"]) == 0
+        printed = capsys.readouterr().out
+        assert f"┃ {first} ┃ {second} ┃ difference ┃" in " ".join(printed.split())
+        assert f"{first} less {second} (after --against)" in " ".join(printed.split())
+        header, *_ = (runs / out).with_suffix(".tex").read_text().split("\\toprule\n")[1].splitlines()
+        assert header.split(" & ")[2:4] == [rf"{escape(first)}, \%", rf"{escape(second)}, \%"]
+    assert pl.read_parquet("d.parquet").columns[:8][-2:] == ["mean", "mean_against"]
 
 
 @pytest.mark.parametrize(

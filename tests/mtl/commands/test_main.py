@@ -68,8 +68,8 @@ def test_another_commands_key_for_the_place_of_the_result_leads_to_this_ones(nam
         ),
         ("ablate x --heads=L0H1 --close=layer", "--close has no effect with --heads or --mask"),
         ("ablate x --mask=y --close=layer", "--close has no effect with --heads or --mask"),
-        ("compare x --against=y --names=[a,b]", "--names is for a figure: add --out=FILE.pdf or --log"),
-        ("compare x --against=y --names=[a,b] --out=OUT/x.csv", "--names is for a figure"),
+        ("compare x --against=y --names=[a]", "--names=[a]: use two different names"),
+        ("compare x --against=y --names=[a,a]", "--names=[a,a]: use two different names"),
         ("prune ENC --out=OUT --heads=L0H1 --task=pos", "--task of an encoder chooses a mask of --mask=FILE"),
         ("prune ENC --out=OUT --mask=x --task=[pos,dep]", "--task of an encoder chooses a mask"),
         (
