@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from inspect import signature
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
 
 from mtl.config.arguments import Place
 from mtl.errors import InputError, RunError, as_input_error
 from mtl.files import check_folder_place
 from mtl.tasks.in_words import counted
+from mtl.workers.watch import clock
 
 if TYPE_CHECKING:
     import polars as pl
@@ -91,14 +94,56 @@ def lines_done(count: Callable[[], int], where: str) -> Iterator[None]:
         raise KeyboardInterrupt(done) from None
 
 
+SECONDS_BETWEEN_LINES = 30
+"""The least time before a line on progress where there is no terminal, and between two."""
+
+
 @contextmanager
-def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal's standard error, named `what`; yields what receives how many more are done."""
+def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Progress on standard error, named `what`; yields what receives how many more are done.
+
+    On a terminal it is a bar. Elsewhere, such as in a log, it is a line now and then, if `total` is known.
+    """
     quiet = not logging.getLogger().isEnabledFor(logging.WARNING)
     console = Console(markup=False, emoji=False, stderr=True, quiet=quiet)
-    with Progress(console=console, disable=not console.is_terminal) as shown:
+    if not console.is_terminal:
+        yield _now_and_then(what, total, console)
+        return
+    columns = *Progress.get_default_columns(), MofNCompleteColumn()
+    with Progress(*columns, console=console, redirect_stdout=False) as shown:
         bar = shown.add_task(what, total=total)
         yield lambda done: shown.advance(bar, done)
+
+
+def _now_and_then(what: str, total: int | None, console: Console) -> Callable[[int], None]:
+    begin = said = monotonic()
+    done = 0
+
+    def advance(more: int) -> None:
+        nonlocal said, done
+        done, now = done + more, monotonic()
+        if total is None or now - said < SECONDS_BETWEEN_LINES or not 0 < done < total:
+            return
+        said, left = now, (now - begin) / done * (total - done)
+        line = f"{what}: {done:,} of {total:,} done, about {clock(left)} remaining"
+        console.print(line, highlight=False, soft_wrap=True)
+
+    return advance
+
+
+@contextmanager
+def line_progress(file: Path | None) -> Iterator[Callable[[int], None]]:
+    """Progress over the lines of a file, or of standard input, whose number is not known.
+
+    There is no bar if standard output is a terminal, which shows what is made of the lines.
+    """
+    from mtl.corpora.running_text import lines_in
+
+    if sys.stderr.isatty() and sys.stdout.isatty():
+        yield lambda done: None
+        return
+    with progress_bar("lines", None if file is None else lines_in(file)) as advance:
+        yield advance
 
 
 sentence_progress = partial(progress_bar, "sentences")

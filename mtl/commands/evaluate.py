@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mtl.commands.common import Accelerator, Precision, print_left_out, print_scores
+from mtl.commands.common import Accelerator, Precision, print_left_out, print_scores, sentence_progress
 from mtl.config.arguments import OutFile, OutFolder
 from mtl.config.parse import read_configuration
 from mtl.config.schema import BatchConfig, Split, TrainConfig
@@ -87,7 +87,8 @@ def evaluate(
     corpus_examples = examples(gold, model.tokenizer, chosen, model.labels)
     if message := count_unknown(corpus_examples, getattr(model.tokenizer, "unknown", -1)).described():
         print(f"{split}: {message}")
-    scores, counts = mtl.models.evaluate.evaluate_sentences(model, corpus_examples)
+    with sentence_progress(len(corpus_examples)) as advance:
+        scores, counts = mtl.models.evaluate.evaluate_sentences(model, corpus_examples, advance)
     whole = corpus is None and len(chosen) == len(model.tasks)
     if found.run is not None and whole and precision == "32-true":
         run_tables.write_counts(found.run, split, counts)
@@ -106,7 +107,11 @@ def evaluate(
     if export is not None:
         without_gold = {task.layer: None for task in chosen.values() if task.layers}
         bare = [sentence.with_layers(without_gold) for sentence in gold]
-        predicted = model.annotate(bare, max_words, tasks=list(chosen))
+        predicted = []
+        with sentence_progress(len(bare)) as advance:
+            for sentence in model.annotate_stream(bare, max_words=max_words, tasks=list(chosen)):
+                predicted.append(sentence)
+                advance(1)
         exported = export_for_scorers(gold, predicted, export, chosen.values())
         for path in exported.paths:
             print(f"wrote {path}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from mtl.commands.common import Accelerator, Precision, lines_done
+from mtl.commands.common import Accelerator, Precision, line_progress, lines_done
 from mtl.config.parse import read_mapping
 from mtl.config.schema import BatchConfig
 from mtl.corpora import running_text
@@ -94,10 +94,10 @@ def predict(
         threads=None if jobs == 1 else threads_for(jobs),
     )
     _ = window.split  # refuses a language without rules before anything is read
-    watched = sys.stderr.isatty() and not sys.stdout.isatty()
     counts, last = _Counts(), ""
     with (
         lines_done(lambda: counts.lines, where),
+        line_progress(file) as advance,
         nullcontext(running_text.standard_input()) if file is None else file.open("rb") as stream,
         closing(
             in_processes(window, _numbered(stream), jobs, start="spawn", remedy="use fewer --jobs")
@@ -109,12 +109,9 @@ def predict(
             print(text, end="", flush=True)
             last = text or last
             counts = counts.and_later(of_window)
-            if watched:
-                print(f"\r{counted(counts.annotated, 'sentence')}", end="", file=sys.stderr, flush=True)
+            advance(of_window.lines)
     if output == "conllu" and last and not last.endswith("\n\n"):
         print()  # after comments that no sentence follows
-    if watched:
-        print(file=sys.stderr)
     return _report(counts, where)
 
 

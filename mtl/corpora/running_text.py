@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from io import BufferedIOBase, BufferedReader
+from pathlib import Path
 from pkgutil import resolve_name
 from threading import BoundedSemaphore
 from typing import NamedTuple
@@ -137,6 +138,17 @@ def lines_as_they_come(stream: BufferedIOBase) -> Iterator[list[bytes]]:
             begun.append(rest)
     if begun:
         yield [b"".join(begun)]
+
+
+def lines_in(file: Path) -> int | None:
+    """The number of lines of a file; `None` if it is a pipe, which can be read only once."""
+    if not file.is_file():
+        return None
+    count, block = 0, b"\n"
+    with file.open("rb") as stream:
+        while more := stream.read(_BLOCK):
+            count, block = count + more.count(b"\n"), more
+    return count + (not block.endswith(b"\n"))
 
 
 def line_text(line: bytes) -> str:

@@ -71,10 +71,13 @@ def evaluate_model(
     return scores
 
 
-def evaluate_sentences(model: Annotator, corpus: Sequence[Example]) -> tuple[Scores, pl.DataFrame]:
+def evaluate_sentences(
+    model: Annotator, corpus: Sequence[Example], advance: Callable[[int], None] = lambda done: None
+) -> tuple[Scores, pl.DataFrame]:
     """The scores over a corpus with those of `same_answer_scores`, and the counts per sentence.
 
     The table has the columns of `mtl.runs.folder.run_tables`; its sentences are in the corpus's order.
+    `advance` receives how many more sentences are scored.
     """
     numbers = {id(example.sentence): number for number, example in enumerate(corpus)}
     rows: list[dict[str, Any]] = []
@@ -84,7 +87,12 @@ def evaluate_sentences(model: Annotator, corpus: Sequence[Example]) -> tuple[Sco
             row = {"task": name, "sentence": numbers[id(sentence)], "key": key_of(sentence)}
             rows.append({**row, "document": sentence.document, "counts": counts})
 
-    scores = with_same_answers(evaluate_model(model, batches(corpus, model), watch=keep), model, corpus)
+    def each() -> Iterator[Batch]:
+        for batch in batches(corpus, model):
+            yield batch
+            advance(len(batch.sentences))
+
+    scores = with_same_answers(evaluate_model(model, each(), watch=keep), model, corpus)
     return scores, pl.DataFrame(rows, schema=COUNTS_SCHEMA).sort("task", "sentence", maintain_order=True)
 
 

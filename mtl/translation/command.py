@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mtl.commands.common import Accelerator, lines_done
+from mtl.commands.common import Accelerator, line_progress, lines_done
 from mtl.corpora.running_text import line_text, lines_as_they_come, standard_input
 from mtl.errors import InputError
 from mtl.models.found import find_model
@@ -55,11 +55,11 @@ def translate(
         raise InputError(f"{error}; use 'mtl predict'") from None
     require_several(task.beam, "--", beam_spread=beam_spread, length_penalty=length_penalty)
     where = "standard input" if file is None else str(file)
-    watched = sys.stderr.isatty() and not sys.stdout.isatty()
     done = 0
     skipped: list[str] = []
     with (
         lines_done(lambda: done, where),
+        line_progress(file) as advance,
         nullcontext(standard_input()) if file is None else file.open("rb") as stream,
     ):
         for lines in lines_as_they_come(stream):
@@ -71,10 +71,7 @@ def translate(
                 print(text)
             sys.stdout.flush()
             done += len(lines)
-            if watched:
-                print(f"\r{counted(done, 'line')}", end="", file=sys.stderr, flush=True)
-    if watched:
-        print(file=sys.stderr)
+            advance(len(lines))
     if skipped:
         more = "" if len(skipped) == 1 else f" ({counted(len(skipped), 'such line')} in all)"
         print(f"mtl: left empty: {skipped[0]}{more}", file=sys.stderr)

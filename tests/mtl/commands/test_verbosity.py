@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import logging
+from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from rich.console import Console
 
-from mtl.commands.common import sentence_progress
+from mtl.commands.common import progress_bar, sentence_progress
 from mtl.commands.main import main
+from tests.mtl.commands.runs_for_commands import made_run
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +59,55 @@ def test_progress_is_shown_on_a_terminal_unless_quiet(capsys, monkeypatch):
         root.setLevel(before)
         out, err = capsys.readouterr()
         assert (out, "sentences" in err) == ("", terminal and level == logging.WARNING)
+
+
+def test_elsewhere_it_is_a_line_every_thirty_seconds(capsys, monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("mtl.commands.common.monotonic", lambda: now)
+    with sentence_progress(2_000) as advance:
+        for _ in range(100):
+            now += 1.0
+            advance(20)
+    for work, total in ((29, 2_000), (90, None)):  # short work; an unknown number
+        with progress_bar("lines", total) as advance:
+            now += work
+            advance(20)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "sentences: 600 of 2,000 done, about 1:10 remaining",
+        "sentences: 1,200 of 2,000 done, about 0:40 remaining",
+        "sentences: 1,800 of 2,000 done, about 0:10 remaining",
+    ]
+
+
+@pytest.mark.slow
+def test_long_commands_say_how_much_of_what_is_done(tiny_encoder, tmp_path, monkeypatch):
+    run = made_run(tiny_encoder, tmp_path / "toy", tmp_path / "run")
+    (tmp_path / "text").write_text("We ate in Paris.\n\nA last line, not ended", encoding="utf-8")
+    shown = []
+
+    @contextmanager
+    def noted(what, total):
+        parts = []
+        yield parts.append
+        shown.append((what, total, sum(parts)))
+
+    monkeypatch.setattr("mtl.commands.common.progress_bar", noted)
+    for module in ("common", "evaluate"):
+        monkeypatch.setattr(f"mtl.commands.{module}.sentence_progress", partial(noted, "sentences"))
+    for command, due in {
+        f"probe {run}": [6],
+        f"ablate {run} --draws=100": [6],
+        f"importance {run}": [6],
+        f"relevance {run}": [6],
+        f"evaluate {run} --split=dev --export={tmp_path / 'scored'}": [6, 6],
+        f"predict {run} {tmp_path / 'text'}": [3],
+    }.items():
+        assert main(command.split()) == 0
+        what = "lines" if command.startswith("predict") else "sentences"
+        assert shown == [(what, total, total) for total in due], command
+        shown.clear()
 
 
 def test_verbose_says_where_an_error_arises_and_what_the_command_took(corpus, capsys):
