@@ -42,6 +42,7 @@ from mtl.probes.figures.style import (
     wrapped,
 )
 from mtl.probes.sites import Site, attention_order, kind_starts
+from mtl.probes.statistics.masks import force_in_words
 from mtl.probes.tables.table_files import tasks_in
 from mtl.tasks.in_words import counted
 
@@ -66,7 +67,7 @@ def animation(
 
 
 def _history(gates: pl.DataFrame) -> HeadHistory:
-    """The gates; titles have the number of open heads, and of those that no target forced open."""
+    """The gates; titles have the numbers of open heads, and of those that a target opened and closed."""
     tasks, steps = names_of(gates)
     values = by_step(gates, "gate")
     opened = by_step(gates, "open") > 0
@@ -84,9 +85,8 @@ def _history(gates: pl.DataFrame) -> HeadHistory:
 def _title(
     task: str, opened: Bool[np.ndarray, "site head"], learned: Bool[np.ndarray, "site head"], heads: int
 ) -> str:
-    if (opened == learned).all():
-        return f"{task}: {opened.sum()} of {heads} open"
-    return f"{task}: {opened.sum()} of {heads} open,\n{(opened & learned).sum()} learned"
+    forced = force_in_words(opened, learned)
+    return f"{task}: {opened.sum()} of {heads} open" + (f",\n{forced}" if forced else "")
 
 
 CHANNELS = 3

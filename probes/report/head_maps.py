@@ -22,7 +22,7 @@ from mtl.probes.measures.groups import MEASURES
 from mtl.probes.report.data import ClaimingSetup, ReportData
 from mtl.probes.sites import KEYS, Site, cell_names, grid, kind_starts, several_kinds, with_site_numbers
 from mtl.probes.statistics.head_values import REGIMES
-from mtl.probes.statistics.masks import Masks, mostly_forced
+from mtl.probes.statistics.masks import Masks, force_in_words, mostly_forced
 from mtl.probes.tables.heads_table import in_texts, label_scores
 from mtl.probes.tables.table_files import by_catalogue, tasks_in
 from mtl.tasks.in_words import counted
@@ -34,9 +34,9 @@ class MaskMap:
 
     seed: int
     opened: int
-    learned: int
-    """The number of open heads that no target had to open."""
     count: int
+    forced: str
+    """What a target forced, in words; empty if it forced no head."""
     svg: Markup
 
 
@@ -56,12 +56,12 @@ def mask_maps(
         maps: dict[str, list[MaskMap]] = {}
         for (task, seed), block in blocks:
             is_open, is_learned = (grid(block, name, sites, heads) == 1 for name in ("open", "learned"))
-            opened, learned, count = int(is_open.sum()), int((is_open & is_learned).sum()), block.height
+            opened, count, said = int(is_open.sum()), block.height, force_in_words(is_open, is_learned)
             title = f"mask of {task}, seed {seed}, {setup.name}: {opened} of {counted(count, 'head')} open"
-            title += "" if learned == opened else f", {learned} learned"
+            title += f", {said}" if said else ""
             forced = is_open & ~is_learned, ~is_open & is_learned
             drawn = head_map(grid(block, "gate", sites, heads), sites, title, forced=forced)
-            maps.setdefault(task, []).append(MaskMap(seed, opened, learned, count, drawn))
+            maps.setdefault(task, []).append(MaskMap(seed, opened, count, said, drawn))
         if maps:
             setups.append((setup.name, maps))
     return setups

@@ -268,6 +268,12 @@ def _about(
         "learning-curves": About(SCORE_UNITS, ("score: on dev",)),
         "runs": About(paper=("setup", "tasks", "seed", "sentences", "epochs", "finished", "seconds")),
         "probes": About(paper=("folder", "target", "corpus", "split", "sentences", "centroids", "precision")),
+        "claims": About(
+            notes=(
+                "opened_by_force: claimed heads that at most half of the seeds keep open without force; "
+                "closed_by_force: heads that a target closed in a mask, the most of all seeds",
+            )
+        ),
         "choices": About(
             paper=("setup", "seed", "mask", "open_at_choice", "forced_open", "forced_closed", "narrowly_kept")
         ),
@@ -420,13 +426,16 @@ def compare_masks(by_setup: dict[str, Masks]) -> tuple[Compared, ...]:
 
 
 def claim_counts(by_setup: dict[str, Masks]) -> pl.DataFrame:
-    """setup, task, seeds, claimed, learned: the numbers of heads that are claimed, and of learned claims."""
+    """setup, task, seeds, and numbers of heads: claimed, opened_by_force, closed_by_force (by its note)."""
     rows = [
-        (setup, task, len(masks.seeds), int(claimed.sum()), int(learned.sum()))
+        (setup, task, len(masks.seeds), int(claimed.sum()), int((claimed & ~learned).sum()), int(shut.max()))
         for setup, masks in by_setup.items()
-        for task, claimed, learned in zip(masks.tasks, masks.claimed(), masks.learned_claims(), strict=True)
+        for task, claimed, learned, shut in zip(
+            masks.tasks, masks.claimed(), masks.learned_claims(), masks.shut_by_force(), strict=True
+        )
     ]
-    return pl.DataFrame(rows, ("setup", "task", "seeds", "claimed", "learned"), orient="row")
+    columns = ("setup", "task", "seeds", "claimed", "opened_by_force", "closed_by_force")
+    return pl.DataFrame(rows, columns, orient="row")
 
 
 def across(by_setup: dict[str, Masks]) -> tuple[pl.DataFrame | None, str]:

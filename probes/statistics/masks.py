@@ -56,15 +56,23 @@ class Masks:
         """The open heads that no target had to open."""
         return self.opened & self.learned
 
+    def shut_by_force(self) -> Int[np.ndarray, "task seed"]:
+        """The number of heads of each mask that a target closed."""
+        return (self.learned & ~self.opened).sum((2, 3))
+
     def forced(self) -> Bool[np.ndarray, "task seed site head"]:
         """The heads that a target forced open or shut."""
         return self.opened != self.learned
 
     def claims_in_words(self) -> str:
-        """How many heads each task claims, and how many training chose: `pos 19 (training chose 5)`."""
-        counts = zip(self.tasks, self.claimed(), self.learned_claims(), strict=True)
+        """How many heads each task claims, and training chose if it is not all: `pos 19 (training chose 5)`.
+
+        Where a target closed heads by force, all are learned, but training had not chosen among them.
+        """
+        counts = zip(self.tasks, self.claimed().sum((1, 2)), self.learned_claims().sum((1, 2)), strict=True)
         return ", ".join(
-            f"{task} {of_all.sum()} (training chose {learned.sum()})" for task, of_all, learned in counts
+            f"{task} {of_all}{'' if learned == of_all else f' (training chose {learned})'}"
+            for task, of_all, learned in counts
         )
 
     def forced_in_words(self) -> str:
@@ -72,7 +80,7 @@ class Masks:
         words = [f"heads that most seeds keep: {self.claims_in_words()}"]
         if (self.opened & ~self.learned).any():
             words.append("the others were opened by force")
-        if shut := int((self.learned & ~self.opened).sum((2, 3)).max(initial=0)):
+        if shut := int(self.shut_by_force().max(initial=0)):
             words.append(f"up to {counted(shut, 'head')} of a mask were closed by force")
         return f"{', and '.join(words)}; " if len(words) > 1 else ""
 
@@ -83,7 +91,7 @@ class Masks:
 
     def closed_by_force(self) -> tuple[str, ...]:
         """The tasks whose masks say little: a target closed more heads than were kept, in most seeds."""
-        often = ((self.learned & ~self.opened).sum((2, 3)) > self.opened.sum((2, 3))).mean(1) > 0.5
+        often = (self.shut_by_force() > self.opened.sum((2, 3))).mean(1) > 0.5
         return tuple(task for task, so in zip(self.tasks, often, strict=True) if so)
 
     def alike_by_seed(self, first: str, second: str) -> bool:
@@ -109,6 +117,13 @@ class Masks:
         return Masks(
             names, self.seeds, self.sites, self.gate[others], self.opened[others], self.learned[others]
         )
+
+
+def force_in_words(opened: Bool[np.ndarray, "site head"], learned: Bool[np.ndarray, "site head"]) -> str:
+    """The heads of a mask that a target forced: `2 opened and 3 closed by force`; empty if there is none."""
+    counts = {"opened": int((opened & ~learned).sum()), "closed": int((~opened & learned).sum())}
+    forced = " and ".join(f"{count} {how}" for how, count in counts.items() if count)
+    return f"{forced} by force" if forced else ""
 
 
 def mostly_forced(

@@ -482,7 +482,7 @@ def printed_best_heads(skill: pl.DataFrame) -> pl.DataFrame:
 
 
 def open_heads_by_mask(table: pl.DataFrame, by: str, kept: str = "kept") -> pl.DataFrame:
-    """Per mask (`by`), how many heads it keeps, how many of them it learned to keep, and their names."""
+    """Per mask (`by`), the numbers of heads that it keeps and a target forced, and the kept ones' names."""
     sites = sites_of(table)
     rows = []
     for (mask,), of_mask in table.group_by(by, maintain_order=True):
@@ -490,8 +490,8 @@ def open_heads_by_mask(table: pl.DataFrame, by: str, kept: str = "kept") -> pl.D
         names = [
             head_name(Site(kind, layer), head, sites) for kind, layer, head in cells.select(KEYS).iter_rows()
         ]
-        learned = int((of_mask[kept] & of_mask["learned"]).sum())
-        rows.append((mask, cells.height, learned, " ".join(names)))
-    return pl.DataFrame(
-        rows, {by: pl.String, "kept": pl.Int64, "learned": pl.Int64, "heads": pl.String}, orient="row"
-    )
+        forced = of_mask.filter("forced")[kept]
+        rows.append((mask, cells.height, forced.sum(), forced.len() - forced.sum(), " ".join(names)))
+    counts = ("kept", "opened_by_force", "closed_by_force")
+    schema = {by: pl.String, **dict.fromkeys(counts, pl.Int64), "heads": pl.String}
+    return pl.DataFrame(rows, schema, orient="row")

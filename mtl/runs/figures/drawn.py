@@ -183,9 +183,7 @@ def rgb(request: FigureRequest) -> FigureWithTables:
         masks, left_out = final_masks(gates)
         by_task = [mostly_forced(*of_task) for of_task in zip(masks.opened, masks.learned, strict=True)]
         opened, closed = (np.stack(each) for each in zip(*by_task, strict=True))
-        of_task = _Channels(
-            masks.tasks, masks.mean(), masks.claimed(), masks.learned_claims(), (opened, closed)
-        )
+        of_task = _Channels(masks.tasks, masks.mean(), masks.claimed(), (opened, closed))
         return _rgb(of_task, masks.sites, (*notes, *left_out))
     runs = gates.select("run", "seed", "task").unique(maintain_order=True)
     if runs.height != CHANNELS or runs["run"].n_unique() != CHANNELS:
@@ -210,7 +208,7 @@ def rgb(request: FigureRequest) -> FigureWithTables:
         channels = list(runs["run"])
     opened, learned = masks.opened[0], masks.learned[0]
     forced = (opened & ~learned, ~opened & learned)
-    of_runs = _Channels(channels, masks.gate[0], opened, opened & learned, forced)
+    of_runs = _Channels(channels, masks.gate[0], opened, forced)
     return _rgb(of_runs, masks.sites, notes)
 
 
@@ -220,7 +218,6 @@ class _Channels(NamedTuple):
     names: Sequence[str]
     gates: Float[np.ndarray, "3 site head"]
     kept: Bool[np.ndarray, "3 site head"]
-    learned: Bool[np.ndarray, "3 site head"]
     forced: tuple[Bool[np.ndarray, "3 site head"], Bool[np.ndarray, "3 site head"]]
 
     def ordered(self) -> _Channels:
@@ -228,13 +225,13 @@ class _Channels(NamedTuple):
         names = ordered(self.names)
         places = [self.names.index(name) for name in names]
         forced = self.forced[0][places], self.forced[1][places]
-        return _Channels(names, self.gates[places], self.kept[places], self.learned[places], forced)
+        return _Channels(names, self.gates[places], self.kept[places], forced)
 
 
 def _rgb(channels: _Channels, sites: Sequence[Site], notes: tuple[str, ...]) -> FigureWithTables:
     channels = channels.ordered()
     drawn = rgb_overlap(channels.gates, sites, channels.names, channels.kept, channels.forced)
-    each = zip(channels.names, channels.gates, channels.kept, channels.learned, strict=True)
+    each = zip(channels.names, channels.gates, channels.kept, *channels.forced, strict=True)
     rows = pl.concat(_rows(sites, *mask) for mask in each)
     return FigureWithTables(drawn, notes, {"": rows}, {"": open_heads_by_mask(rows, "mask")}, _OF_GATES)
 
@@ -244,15 +241,17 @@ def _rows(
     mask: str,
     gate: Float[np.ndarray, "site head"],
     kept: Bool[np.ndarray, "site head"],
-    learned: Bool[np.ndarray, "site head"],
+    opened: Bool[np.ndarray, "site head"],
+    closed: Bool[np.ndarray, "site head"],
 ) -> pl.DataFrame:
-    """A mask as rows: mask, attention, layer, head, gate, kept, and learned (kept, but not by force)."""
+    """A mask as rows: mask, attention, layer, head, gate, kept, and whether this was forced."""
+    forced = (kept & opened) | (~kept & closed)
     rows = [
-        (mask, *site, head, float(gate[place, head]), bool(kept[place, head]), bool(learned[place, head]))
+        (mask, *site, head, float(gate[place, head]), bool(kept[place, head]), bool(forced[place, head]))
         for place, site in enumerate(sites)
         for head in range(gate.shape[1])
     ]
-    return pl.DataFrame(rows, ("mask", *KEYS, "gate", "kept", "learned"), orient="row")
+    return pl.DataFrame(rows, ("mask", *KEYS, "gate", "kept", "forced"), orient="row")
 
 
 def grey(request: FigureRequest) -> FigureWithTables:
@@ -260,15 +259,17 @@ def grey(request: FigureRequest) -> FigureWithTables:
     gates, notes = _gates(request, averaged=True, once=True)
     by_run = gates.with_columns(task=pl.format("{} {}", "run", "task"), seed=pl.lit(0))
     masks, _ = final_masks(by_run)
-    gate, opened, learned = masks.gate[:, 0], masks.opened[:, 0], masks.kept_by_learning()[:, 0]
+    gate, opened, learned = masks.gate[:, 0], masks.opened[:, 0], masks.learned[:, 0]
     rows = [
         (*site, head, float(gate[:, place, head].mean()), int(opened[:, place, head].sum()),
-         int(learned[:, place, head].sum()), len(gate))
+         *(int(by_force[:, place, head].sum()) for by_force in (opened & ~learned, ~opened & learned)),
+         len(gate))
         for place, site in enumerate(masks.sites)
         for head in range(gate.shape[2])
     ]  # fmt: skip
-    used = pl.DataFrame(rows, (*KEYS, "mean_gate", "kept", "learned", "masks"), orient="row")
-    drawn = grey_overlap(gate, masks.sites, mostly_forced(opened, masks.learned[:, 0]))
+    columns = (*KEYS, "mean_gate", "kept", "opened_by_force", "closed_by_force", "masks")
+    used = pl.DataFrame(rows, columns, orient="row")
+    drawn = grey_overlap(gate, masks.sites, mostly_forced(opened, learned))
     return FigureWithTables(drawn, notes, {"": used}, units=_OF_GATES)
 
 
@@ -302,7 +303,8 @@ def final(request: FigureRequest) -> FigureWithTables:
     """One run's masks after training."""
     request.one_path()
     gates, notes = _gates(request)
-    numbers = by_catalogue(last_gates(gates).select("task", *KEYS, "gate", "open", "learned"))
+    forced = pl.col("open") != pl.col("learned")
+    numbers = by_catalogue(last_gates(gates).select("task", *KEYS, "gate", "open", forced=forced))
     return FigureWithTables(
         mask_picture(gates),
         notes,

@@ -31,8 +31,8 @@ def test_claims_are_counted_alike_everywhere(made):
     _, page = made
     alone = page.tables["claims"].filter(setup="STL, dynamic")
     in_words = ", ".join(
-        f"{task} {claimed} (training chose {learned})"
-        for task, claimed, learned in alone.select("task", "claimed", "learned").iter_rows()
+        f"{task} {claimed}" + (f" (training chose {claimed - opened})" if opened else "")
+        for task, claimed, opened in alone.select("task", "claimed", "opened_by_force").iter_rows()
     )
     # On the first screen, below the map of claims, and where claims meet losses.
     assert words(page.html).count(in_words) >= 3

@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import hypergeom, spearmanr
 
+from mtl.probes.report.report import claim_counts
 from mtl.probes.sites import Site
 from mtl.probes.statistics.masks import (
     Masks,
     chance_of_overlap,
     correlation_table,
     final_masks,
+    force_in_words,
     jaccard,
     mostly_forced,
     overlap_coefficient,
@@ -33,6 +35,7 @@ from mtl.probes.statistics.significance import (
     permutations_within,
     spearman,
 )
+from mtl.probes.tables.heads_table import open_heads_by_mask
 from tests.probes import worlds
 
 
@@ -375,6 +378,26 @@ def test_forced_heads_are_no_learned_claims_and_the_finding_rests_on_the_learned
     unforced = task_overlaps(final_masks(worlds.gates(gates))[0])
     for name in ("common", "expected_layers", "jaccard", "q_more_layers"):
         assert unforced[f"learned_{name}"].equals(unforced[name])
+
+
+def test_what_a_target_closed_is_not_called_a_choice_of_training():
+    """All 32 heads were open before the choice of eight: training had kept them all, and chosen none."""
+    opened = np.zeros((2, 3, 4, 8), dtype=bool)
+    opened[:, :, 0] = True
+    table = worlds.gates(opened.astype(float), tasks=("pos", "dep")).with_columns(learned=True)
+    masks, _ = final_masks(table)
+    assert (masks.shut_by_force() == 24).all()
+    assert masks.forced_in_words() == (
+        "heads that most seeds keep: pos 8, dep 8, and up to 24 heads of a mask were closed by force; "
+    )
+    assert force_in_words(opened[0, 0], masks.learned[0, 0]) == "24 closed by force"
+    [row] = claim_counts({"STL": masks}).head(1).rows(named=True)
+    assert (row["claimed"], row["opened_by_force"], row["closed_by_force"]) == (8, 0, 24)
+    shown = table.filter(seed=1).with_columns(forced=pl.col("open") != pl.col("learned"))
+    assert open_heads_by_mask(shown, "task", "open").drop("heads").rows() == [
+        ("pos", 8, 0, 24),
+        ("dep", 8, 0, 24),
+    ]
 
 
 def test_the_finding_changes_with_what_was_forced():
