@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import re
 import shutil
@@ -326,6 +327,14 @@ def test_runs_without_masks_and_probes(study):
     assert page.says("no run has masks: train with --pruning=dynamic")
     assert page.says("not probed (no heads.parquet; 'mtl probe' makes it)")
     assert page.says("89.88 ± 0.18 (2)")
+
+
+def test_heads_that_nobody_probed_are_not_said_to_do_nothing(study):
+    for seed, task in itertools.product((1, 2, 3), ("pos", "dep")):
+        study.run([task], seed, probe=False)
+    page = page_of(study.root)
+    assert page.says("Nothing was probed, so what they do is not known")
+    assert not page.says("does nothing that the probes find")
 
 
 def test_probes_alone(study):
