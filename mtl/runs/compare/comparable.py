@@ -372,9 +372,14 @@ def _draw(run: RunWithSetup) -> pl.Expr:
 def _shared_once(gates: pl.DataFrame, run: RunWithSetup) -> pl.DataFrame:
     """If the run's tasks share a mask, its rows once, named after all tasks; otherwise all rows."""
     tasks = list(gates["task"].unique(maintain_order=True))
-    if len(tasks) == 1 or run.config.get("gates", {}).get("scope") != "shared":
+    if len(tasks) == 1 or not shares_mask(run.config):
         return gates
     return gates.filter(pl.col("task") == tasks[0]).with_columns(task=pl.lit("+".join(tasks)))
+
+
+def shares_mask(config: Mapping[str, Any]) -> bool:
+    """Whether the tasks of a run with this configuration have one mask; so has a single task."""
+    return bool(config.get("gates", {}).get("scope") == "shared")
 
 
 def masks_of(runs: RunSet) -> pl.DataFrame | None:
@@ -411,10 +416,18 @@ def masks_of(runs: RunSet) -> pl.DataFrame | None:
 
 
 def choices_of(runs: RunSet) -> pl.DataFrame | None:
-    """What a target's final choice changed, a row per mask (`CHOICES`); `None` if no run has a target."""
+    """What a target's final choice changed, a row per mask (`CHOICES`); `None` if no run has a target.
+
+    A mask of all tasks of a run is named after them, and after a kind of attention with a choice of its own.
+    """
     counts = CHOICES.names()[4:]
+
+    def of_tasks(run: RunWithSetup, mask: str) -> str:
+        _, slash, kind = mask.partition("/")
+        return f"{'+'.join(run.config['tasks'])}{slash}{kind}" if shares_mask(run.config) else mask
+
     rows = [
-        (run.setup.name, run.name, run.settings.seed, mask, *map(choice.get, counts))
+        (run.setup.name, run.name, run.settings.seed, of_tasks(run, mask), *map(choice.get, counts))
         for run in runs
         for mask, choice in run.run.status().get("choices", {}).items()
     ]

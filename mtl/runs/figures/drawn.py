@@ -5,7 +5,7 @@ The table of figures names the functions that draw.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -68,9 +68,9 @@ from mtl.probes.statistics.masks import (
 from mtl.probes.tables import table_files
 from mtl.probes.tables.heads_table import last_gates, open_heads_by_mask, printed_best_heads
 from mtl.probes.tables.table_files import OF_MEASURES, ColumnUnit, Units, by_catalogue
-from mtl.runs.compare.comparable import gates_of, note_averages
+from mtl.runs.compare.comparable import gates_of, note_averages, shares_mask
 from mtl.runs.compare.heads import check_measure, heads_of, with_groups, worth_of
-from mtl.runs.compare.run_set import MeasuredHeads, RunSet
+from mtl.runs.compare.run_set import MeasuredHeads, RunSet, RunWithSetup
 from mtl.runs.compare.scores import heads_kept_of, learned_nothing
 from mtl.runs.folder.run import Run
 from mtl.runs.folder.run_tables import read_importance
@@ -344,15 +344,19 @@ def _gates(
     gates = gates_of(runs, request.tasks)
     masks = gates.group_by("run", maintain_order=True).agg(pl.col("task").unique())
     drawn = {run: {task for mask in of_run for task in mask.split("+")} for run, of_run in masks.iter_rows()}
-    runs.notes += [
-        f"{run.name}: {line}: its mask claims no head"
-        for run in runs
-        for task, line in learned_nothing(
-            run.metrics, {name: kind.score for name, kind in kinds_in(run.config).items()}
-        ).items()
-        if task in drawn.get(run.name, ())
-    ]
+    runs.notes += [line for run in runs for line in _unlearned(run, drawn.get(run.name, frozenset()))]
     return gates, tuple(runs.notes)
+
+
+def _unlearned(run: RunWithSetup, drawn: Collection[str]) -> Iterator[str]:
+    """A note on each of the tasks `drawn` that a run has learned nothing of: what its mask then means."""
+    scores = {name: kind.score for name, kind in kinds_in(run.config).items()}
+    nothing = learned_nothing(run.metrics, scores)
+    others = [task for task in run.config["tasks"] if task not in nothing] if shares_mask(run.config) else []
+    means = f"it shares the mask of {', '.join(others)}" if others else "its mask claims no head"
+    for task, line in nothing.items():
+        if task in drawn:
+            yield f"{run.name}: {line}: {means}"
 
 
 def against_open_heads(request: FigureRequest) -> FigureWithTables:

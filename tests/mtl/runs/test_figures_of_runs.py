@@ -228,6 +228,20 @@ def test_a_mask_of_a_task_that_was_not_learned_is_drawn_and_said(seeds, name, tm
     assert printed.count("nothing was learned") == 1
 
 
+def test_a_shared_mask_is_that_of_the_tasks_that_were_learned(folders, tmp_path, capsys):
+    run = folders.run(["pos", "ner", "dep"], scope="shared")
+    learned, nothing = {"accuracy": 90.0}, {"ner": {"f1": 0.0}, "dep": {"las": 0.0}}
+    for pos, tasks, means in (
+        (learned, ("ner", "dep"), "it shares the mask of pos"),
+        ({"accuracy": 0.0}, ("pos", "ner", "dep"), "its mask claims no head"),
+    ):
+        (run / "metrics.json").write_text(json.dumps({"test": {"pos": pos, **nothing}}))
+        figure("masks", [run], tmp_path / "x.png")
+        notes = [line for line in capsys.readouterr().out.splitlines() if "nothing was learned" in line]
+        assert [line.split(": ")[2] for line in notes] == [*tasks]
+        assert all(line.endswith(f": {means}") for line in notes)
+
+
 def test_a_copy_of_a_run_is_no_further_mask(folders, seeds, tmp_path, capsys):
     pos = [folders.run(["pos"], seed) for seed in (1, 2, 3)]
     copy = copytree(seeds[0], tmp_path / "z-copy")

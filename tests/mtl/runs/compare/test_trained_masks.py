@@ -1,4 +1,4 @@
-"""The note on heads that a target opened or closed by force."""
+"""The heads that a target opened or closed by force: the note on them, and the table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from mtl.files import write_json
-from mtl.runs.compare.comparable import _forced
+from mtl.probes.report.data import Setup
+from mtl.runs.compare.comparable import RunWithSetup, _forced, choices_of
+from mtl.runs.compare.settings import settings_of
 from mtl.runs.folder.run import Run
 
 
@@ -33,3 +35,24 @@ def test_the_note_gives_the_range_of_what_was_forced(
     assert (moved is None) == (notes == [])
     for note in notes:
         assert f"which 16 heads to keep, so {moved} heads of each were set at its end" in note
+
+
+def test_shared_masks_are_told_apart_by_their_tasks(tmp_path: Path):
+    choice = {"open_at_choice": 9, "forced_open": 0, "forced_closed": 1, "narrowly_kept": 2}
+    runs = []
+    for number, (scope, tasks, masks) in enumerate(
+        [
+            ("shared", ["pos"], ["shared"]),
+            ("shared", ["pos", "dep"], ["shared/encoder", "shared/cross"]),
+            ("per_task", ["pos", "dep"], ["pos", "dep"]),
+        ]
+    ):
+        write_json(tmp_path / f"{number}" / "status.json", {"choices": dict.fromkeys(masks, choice)})
+        config = {"tasks": tasks, "seed": 1, "gates": {"scope": scope}}
+        runs.append(
+            RunWithSetup(Run(tmp_path / f"{number}"), config, Setup("MTL", None, False), settings_of(config))
+        )
+    table = choices_of(runs)
+    assert table is not None
+    assert table["mask"].to_list() == ["pos", "pos+dep/encoder", "pos+dep/cross", "pos", "dep"]
+    assert table["narrowly_kept"].to_list() == [2] * 5
