@@ -22,7 +22,7 @@ from mtl.probes.measures.groups import MEASURES
 from mtl.probes.report.data import ClaimingSetup, ReportData
 from mtl.probes.sites import KEYS, Site, cell_names, grid, kind_starts, several_kinds, with_site_numbers
 from mtl.probes.statistics.head_values import REGIMES
-from mtl.probes.statistics.masks import Masks, force_in_words, mostly_forced
+from mtl.probes.statistics.masks import Masks, force_in_words, is_shared, mostly_forced
 from mtl.probes.tables.heads_table import in_texts, label_scores
 from mtl.probes.tables.table_files import by_catalogue, tasks_in
 from mtl.tasks.in_words import counted
@@ -90,6 +90,7 @@ def overlays(
             keyed = shades(np.moveaxis(gates, 1, 0), np.moveaxis(opened, 1, 0), inks)
             return {
                 "setup": setup, "names": names, "maps": maps, "key": rgb_key(keyed, names),
+                "shared": all(map(is_shared, maps)),
                 "forced": bool(any(each.any() for each in forced)),
                 "shaded": any(len(colours) > 1 for colours in keyed.values()),
             }  # fmt: skip

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from mtl.probes.report.data import Claims, ReportData, Setup
-from mtl.probes.statistics.masks import Masks
+from mtl.probes.statistics.masks import Masks, is_shared
 from mtl.probes.statistics.significance import CANNOT_TELL
 from mtl.probes.tables.table_files import About, by_catalogue, tasks_in
 
@@ -205,6 +205,7 @@ def environment(package: str = "mtl.probes.report") -> Environment:
         "chance": chance,
         "sort_key": sort_key,
     }
+    made.tests["shared_mask"] = is_shared
     made.globals |= {"number_or_text": number_or_text}
     return made
 

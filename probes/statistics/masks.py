@@ -119,6 +119,11 @@ class Masks:
         )
 
 
+def is_shared(mask: str) -> bool:
+    """Whether tasks share the mask of this name: such a mask is named after all of them (`pos+dep`)."""
+    return "+" in mask
+
+
 def force_in_words(opened: Bool[np.ndarray, "site head"], learned: Bool[np.ndarray, "site head"]) -> str:
     """The heads of a mask that a target forced: `2 opened and 3 closed by force`; empty if there is none."""
     counts = {"opened": int((opened & ~learned).sum()), "closed": int((~opened & learned).sum())}

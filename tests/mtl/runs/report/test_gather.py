@@ -337,6 +337,17 @@ def test_heads_that_nobody_probed_are_not_said_to_do_nothing(study):
     assert not page.says("does nothing that the probes find")
 
 
+def test_a_mask_that_tasks_share_is_not_shown_as_that_of_each(study):
+    for seed in (1, 2, 3):
+        study.run(["pos", "dep"], seed, probe=False)
+    page = page_of(study.root)
+    assert page.says("Which heads the tasks keep together")
+    assert not page.says("Which heads each task keeps")
+    assert (
+        " ".join(page.text).count("one mask, which these tasks share") == 2
+    )  # the overlay, the masks of seeds
+
+
 def test_probes_alone(study):
     study.static()
     page = page_of(study.root)
