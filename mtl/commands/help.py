@@ -68,7 +68,9 @@ def help_of(name: str, group: str | None = None) -> str:
     if arguments.keys is None:
         listing = {} if command.listing is None else resolve_name(command.listing)
         below = [_Key(name, name, summary) for name, summary in listing.items()]
-        return "\n".join([title, *_lines(own), *([""] if below else []), *_lines(below)])
+        names = {key.name for key in own}
+        last = ["", OF_THREADS] if "accelerator" in names and "threads" not in names else []
+        return "\n".join([title, *_lines(own), *([""] if below else []), *_lines(below), *last])
     keys = {key.name: key._replace(spelling=key.spelling.replace("_", "-")) for key in own}
     keys |= {key.name: key for key in _fields(arguments.keys) if key.name not in keys}
     above = dict.fromkeys(name.rpartition(".")[0] for name in keys)
@@ -162,6 +164,7 @@ QUIET, VERBOSE = "--quiet", "--verbose"
 HELP = (
     f"Every command takes {QUIET} (no progress, no messages) and {VERBOSE} (logs of libraries, tracebacks)."
 )
+OF_THREADS = "On a CPU, OMP_NUM_THREADS=N in the environment sets the number of threads (default: torch's)."
 _ASKING = ("--status", "--dry-run", "--dry_run", "--print_config")
 """Options whose answer is printed even if the command is quiet."""
 

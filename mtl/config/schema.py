@@ -438,7 +438,7 @@ class TrainerConfig:
     """On a GPU, compute in training the passes of the encoder, and of decoders with their losses, as CUDA
     graphs: the host starts fewer operations."""
     threads: Annotated[Size | None, Volatile()] = None
-    """CPU threads of one process; `null`: torch's default."""
+    """CPU threads of one process; `null`: as OMP_NUM_THREADS says, otherwise torch's default."""
     checkpoint_minutes: Annotated[float, Range(0, 1_000_000), Volatile()] = 5.0
     """Minutes between checkpoints, from which a run resumes; one is also written after every epoch."""
     FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (

@@ -56,7 +56,7 @@ def serve(
         max_words: Maximum number of words in a sentence; memory grows with its square, time with its cube.
         max_waiting: Maximum number of sentences that wait, in all; further requests get a 503.
         timeout: Seconds within which the body of a request must arrive; otherwise it gets a 408.
-        threads: Number of CPU threads; default: torch's own.
+        threads: Number of CPU threads; default: as OMP_NUM_THREADS says, otherwise torch's own.
         batch_tokens: Maximum number of padded subwords per batch; default: 1,024 on a CPU, 16,384 on a GPU.
         accelerator: Device; auto is a GPU if there is one.
         precision: bf16-true rounds the weights: faster if the hardware supports bfloat16.
