@@ -128,8 +128,10 @@ def export(
     Args:
         run: A run's folder, a saved model's, or a model on the hub (OWNER/NAME).
         out: Folder of the exported model.
-        weights: int8 rounds linear layers and embeddings to 8 bits: the model has a third of the size and is
-            faster, but some annotations differ.
+        weights: int8 rounds embeddings, and linear layers with their inputs, to 8 bits. The model has a third
+            of the size and is faster, mostly in batches. Some annotations differ, and may depend on the
+            other sentences of a batch, which are rounded together: measure it with mtl evaluate. On CPUs
+            without VNNI, sums may overflow.
         revision: A branch, tag or commit of a model on the hub.
     """
     from mtl.models.found import find_model
