@@ -282,11 +282,13 @@ def check_sets(study: StudyConfig) -> None:
 
 
 def task_sets(setup: str, study: StudyConfig) -> list[tuple[str, ...]]:
-    """The sets of tasks of a setup, in the catalogue's order; none for `pretrained`, which trains nothing.
+    """The sets of tasks of a setup; none for `pretrained`, which trains nothing.
 
-    Raises `InputError` for unknown setups and tasks, and for setups that `train.tasks` does not allow.
+    Each is in the catalogue's order, and they follow each other in the order in which the study's file lists
+    the tasks. Raises `InputError` for unknown setups and tasks, and for setups that `train.tasks` does not
+    allow.
     """
-    tasks = tuple(study.train.chosen())
+    tasks = tuple(dict.fromkeys(study.train.tasks))
     if setup == PRETRAINED:
         return []
     if setup == "STL":
@@ -294,7 +296,7 @@ def task_sets(setup: str, study: StudyConfig) -> list[tuple[str, ...]]:
     if setup == "pairs":
         if len(tasks) < 2:
             raise InputError(f"setup 'pairs' needs two tasks, but train.tasks is {', '.join(tasks)}")
-        return list(itertools.combinations(tasks, 2))
+        return [in_order_of_catalogue(pair) for pair in itertools.combinations(tasks, 2)]
     if setup in _ADDED:
         sets: list[tuple[str, ...]] = resolve_name(_ADDED[setup])(tasks)
         for name in sorted({name for made in sets for name in made}.difference(tasks)):
@@ -302,7 +304,7 @@ def task_sets(setup: str, study: StudyConfig) -> list[tuple[str, ...]]:
                 raise InputError(f"setup '{setup}': no task {name} can be trained: name the setups instead")
         return sets
     if setup == "MTL":
-        return [tasks]
+        return [in_order_of_catalogue(tasks)]
     given = study.sets.get(setup, setup.split("+"))
     instances = study.train.instances
     halves = (half for task in tasks for half in halves_of(task) if stands_for_task(half, instances))

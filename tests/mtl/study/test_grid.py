@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtl.config.effective import plain, reference
+from mtl.config.instances import Instance
 from mtl.config.parse import configured
 from mtl.config.schema import DEFAULT_TASKS, BalancerConfig, GatesConfig, TrainConfig, TrainerConfig
 from mtl.errors import InputError
@@ -35,6 +36,15 @@ def test_setups_are_products_of_tasks_masks_and_seeds():
         f"{base}{masks}-seed{seed}" for base in bases for masks in ("", "-dynamic") for seed in (1, 2, 3)
     }
     assert sorted(names_found) == sorted(expected)
+
+
+def test_runs_follow_each_other_as_the_file_lists_their_tasks():
+    """The tasks of one run are in the catalogue's order, in which equal runs have equal names."""
+    own = {name: Instance("tags", layer="tags") for name in ("zebra", "alpha")}
+    train = TrainConfig(tasks=("zebra", "dep", "alpha", "pos"), instances=own)
+    found = names(GridBlock(("STL", "pairs", "alpha+pos"), ("none",)), train=train, seeds=(1,))
+    alone, pairs = "zebra dep alpha pos", "dep+zebra alpha+zebra pos+zebra dep+alpha pos+dep pos+alpha"
+    assert found == [f"{base}-seed1" for base in f"{alone} {pairs}".split()]
 
 
 def test_the_papers_experiment_has_every_run_of_the_paper():
