@@ -41,14 +41,14 @@ class MaskMap:
 
 
 def mask_maps(
-    evidence: ReportData, sites: Sequence[Site], heads: int
+    data: ReportData, sites: Sequence[Site], heads: int
 ) -> list[tuple[str, dict[str, list[MaskMap]]]]:
     """The masks of all seeds, by setup and task."""
     setups: list[tuple[str, dict[str, list[MaskMap]]]] = []
-    if evidence.gates is None:
+    if data.gates is None:
         return setups
-    for setup in evidence.setups:
-        gates = evidence.gates.filter(pl.col("setup") == setup.name)
+    for setup in data.setups:
+        gates = data.gates.filter(pl.col("setup") == setup.name)
         order = tasks_in(gates)
         blocks = sorted(
             gates.group_by("task", "seed"), key=lambda item: (order.index(item[0][0]), item[0][1])

@@ -238,15 +238,15 @@ class ScoreRow:
     """The mean over all tasks but those that others are only compared with; `None` if one is missing."""
 
 
-def score_rows(evidence: ReportData) -> tuple[tuple[str, ...], tuple[ScoreRow, ...]]:
+def score_rows(data: ReportData) -> tuple[tuple[str, ...], tuple[ScoreRow, ...]]:
     """The tasks, and a row for every setup that has a score."""
-    tasks = tuple(tasks_in(evidence.scores))
+    tasks = tuple(tasks_in(data.scores))
     by_seed: dict[tuple[str, str], dict[int, float]] = {}
-    cell = evidence.scores.group_by("setup", "task", "seed", maintain_order=True).agg(pl.col("score").mean())
+    cell = data.scores.group_by("setup", "task", "seed", maintain_order=True).agg(pl.col("score").mean())
     for setup, task, seed, score in cell.iter_rows():
         by_seed.setdefault((setup, task), {})[seed] = score
     rows = []
-    for setup in evidence.setups:
+    for setup in data.setups:
         cells = tuple(
             _cell(by_seed[setup.name, task], by_seed.get((setup.baseline or "", task), {}))
             if (setup.name, task) in by_seed
@@ -258,7 +258,7 @@ def score_rows(evidence: ReportData) -> tuple[tuple[str, ...], tuple[ScoreRow, .
             means = [
                 None if cell is None else cell.mean
                 for task, cell in averaged
-                if task not in evidence.only_compared
+                if task not in data.only_compared
             ]
             rows.append(ScoreRow(setup, cells, _mean(means)))
     return tasks, tuple(rows)

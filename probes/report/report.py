@@ -139,7 +139,7 @@ class Page:
 
 
 def report_page(
-    evidence: ReportData, claims: ClaimingSetup | None = None, parts: Sequence[PagePart] = ()
+    data: ReportData, claims: ClaimingSetup | None = None, parts: Sequence[PagePart] = ()
 ) -> Page:
     """One HTML page that loads nothing from elsewhere.
 
@@ -147,57 +147,57 @@ def report_page(
     `mtl.probes.report.data.DEFAULT` describes. `parts` add pieces of evidence
     (`mtl.runs.figures.table.page_parts`).
     """
-    notes = list(evidence.notes)
-    by_setup, left_out = masks_by_setup(evidence)
+    notes = list(data.notes)
+    by_setup, left_out = masks_by_setup(data)
     notes += left_out
-    sites, heads = _shape(evidence)
-    page = PageData(evidence, by_setup, claims_of(evidence.setups, by_setup, claims))
-    notes += notes_on_claims(page.claims, evidence.setups, by_setup)
+    sites, heads = _shape(data)
+    page = PageData(data, by_setup, claims_of(data.setups, by_setup, claims))
+    notes += notes_on_claims(page.claims, data.setups, by_setup)
     shown = [part.shown(page) for part in parts if part.shown is not None]
     notes += [note for piece in shown for note in piece.notes]
     claimed = None if page.claims.masks is None else page.claims.masks.of_real_labels()
-    skill, labels = label_skills(evidence, notes)
+    skill, labels = label_skills(data, notes)
     notes += absent_labels(labels) if labels is not None else ()
     all_overlaps, note = across(by_setup)
     notes += [note] if note else []
-    tasks, rows = score_rows(evidence)
+    tasks, rows = score_rows(data)
     joint_setup, costs = joint_costs(tasks, rows)
-    rising = undertrained(evidence.history)
+    rising = undertrained(data.history)
     rising_words = undertrained_in_words(rising)
     compared = compare_masks(by_setup)
     per_head = next((piece.head_skills for piece in shown if piece.head_skills is not None), None)
-    data = heads_data(sites, heads, by_setup, claimed, skill, per_head, evidence.heads) if sites else None
-    worth = worth_section(evidence, sites, heads) if sites else None
-    kept = kept_heads(claimed, evidence.heads)
-    screen = answers(page, parts)
-    notes += [note for answer in screen for note in answer.notes]
+    per_site = heads_data(sites, heads, by_setup, claimed, skill, per_head, data.heads) if sites else None
+    worth = worth_section(data, sites, heads) if sites else None
+    kept = kept_heads(claimed, data.heads)
+    all_answers = answers(page, parts)
+    notes += [note for answer in all_answers for note in answer.notes]
     final = tuple(dict.fromkeys(notes))
     html = environment().get_template("report.html.j2").render(
-        evidence=evidence,
+        data=data,
         tasks=tasks,
         rows=rows,
-        same_answer=same_answer_in_words(evidence.same_answer),
+        same_answer=same_answer_in_words(data.same_answer),
         notes=final,
         forced=any(masks.forced().any() for masks in by_setup.values()),
         claim_words="" if claimed is None else claimed.claims_in_words(),
-        answers=screen,
+        answers=all_answers,
         joint_setup=joint_setup,
-        joint_baseline=next((one.baseline for one in evidence.setups if one.name == joint_setup), None),
-        trained=trained_in_words(evidence.runs),
+        joint_baseline=next((one.baseline for one in data.setups if one.name == joint_setup), None),
+        trained=trained_in_words(data.runs),
         rising=rising,
-        run_columns=told_columns(evidence.runs),
+        run_columns=told_columns(data.runs),
         rising_words=rising_words,
         costs=costs,
         kept_heads=kept,
-        examples=head_examples(kept, evidence.examples, sites, heads, SHOWN),
+        examples=head_examples(kept, data.examples, sites, heads, SHOWN),
         most_kept=SHOWN,
         sentences_kept=SENTENCES,
         shown=shown,
         terms=_terms(shown),
         overlays=overlays(by_setup, claimed, page.claims.by),
-        curves=learning_figure(evidence),
-        kept=heads_kept_figure(evidence),
-        mask_maps=mask_maps(evidence, sites, heads),
+        curves=learning_figure(data),
+        kept=heads_kept_figure(data),
+        mask_maps=mask_maps(data, sites, heads),
         claims=claims_map(claimed),
         claims_by=page.claims.by,
         compared=compared,
@@ -205,34 +205,34 @@ def report_page(
         labels=label_rows(labels, skill, sites, heads),
         regimes=[name for name in REGIMES if labels is not None and name in labels.columns],
         regime_names=REGIME_NAMES,
-        data=data,
+        head_data=per_site,
         worth=worth,
         predictors=PREDICTORS,
         shape=shape_text(sites, heads) if sites else "",
         fewest=FEWEST_ITEMS,
         head_names=cell_names(sites, heads),
-        seeds=sorted(set(evidence.runs["seed"].cast(pl.Int64))),
-        corpora=sorted(set(evidence.runs["corpus"]) - {""}),
+        seeds=sorted(set(data.runs["seed"].cast(pl.Int64))),
+        corpora=sorted(set(data.runs["corpus"]) - {""}),
         style=Markup(package_text("report.css") + "".join(piece.style for piece in shown)),
         script=Markup(package_text("report.js")),
     )  # fmt: skip
 
     def tables() -> dict[str, pl.DataFrame]:
         scores = {BY_SETUP: score_table(tasks, rows)} if rows else {}
-        others = {"claims": claim_counts(by_setup)} | _tables(evidence, compared, worth, screen, shown)
+        others = {"claims": claim_counts(by_setup)} | _tables(data, compared, worth, all_answers, shown)
         return {name: table for name, table in (scores | others).items() if table.height}
 
     printed = {name: table for piece in shown for name, table in piece.printed.items()}
-    printed |= {"scores": evidence.scores.drop("run")}
+    printed |= {"scores": data.scores.drop("run")}
     printed |= {BY_SETUP: printed_scores(tasks, rows)} if rows else {}
-    about = _about(evidence, tasks, compared, worth)
-    for described in (*(answer.about for answer in screen), *(piece.about for piece in shown)):
+    about = _about(data, tasks, compared, worth)
+    for described in (*(answer.about for answer in all_answers), *(piece.about for piece in shown)):
         about |= described
     by = page.claims.by
     lines = tuple(line for piece in shown for line in piece.lines)
     return Page(
-        html, final, tables, screen, lines_of_parts=lines, undertrained=rising_words, printed=printed,
-        about=about, split=evidence.split, claims=None if by is None else by.setup,
+        html, final, tables, all_answers, lines_of_parts=lines, undertrained=rising_words, printed=printed,
+        about=about, split=data.split, claims=None if by is None else by.setup,
     )  # fmt: skip
 
 
@@ -245,9 +245,9 @@ def _terms(shown: Sequence[ShownEvidence]) -> dict[str, list[tuple[str, Markup]]
     return terms
 
 
-def _shape(evidence: ReportData) -> tuple[tuple[Site, ...], int]:
+def _shape(data: ReportData) -> tuple[tuple[Site, ...], int]:
     """The sites and the number of heads of each; none without masks, probes and worth."""
-    for table in (evidence.gates, evidence.heads, evidence.worth):
+    for table in (data.gates, data.heads, data.worth):
         if table is not None:
             heads = table["head"].drop_nulls()
             return (sites_of(table), int(heads.to_numpy().max()) + 1) if len(heads) else ((), 0)
@@ -255,14 +255,14 @@ def _shape(evidence: ReportData) -> tuple[tuple[Site, ...], int]:
 
 
 def _about(
-    evidence: ReportData, tasks: Sequence[str], compared: Sequence[Compared], worth: Worth | None
+    data: ReportData, tasks: Sequence[str], compared: Sequence[Compared], worth: Worth | None
 ) -> dict[str, About]:
     """What the files of the core's tables say of their numbers."""
-    on = f"score: on {evidence.split}"
+    on = f"score: on {data.split}"
     about = {
         BY_SETUP: About(
             ColumnUnit.PERCENT.of("mean") | ColumnUnit.NAMED.of(*tasks),
-            notes_on_scores(evidence.split, evidence.same_answer),
+            notes_on_scores(data.split, data.same_answer),
         ),
         "scores": About(SCORE_UNITS, (on,)),
         "learning-curves": About(SCORE_UNITS, ("score: on dev",)),
@@ -291,22 +291,22 @@ def _file_name(setup: str) -> str:
 
 
 def _tables(
-    evidence: ReportData,
+    data: ReportData,
     compared: Sequence[Compared],
     worth: Worth | None,
-    screen: Sequence[Answer],
+    all_answers: Sequence[Answer],
     shown: Sequence[ShownEvidence],
 ) -> dict[str, pl.DataFrame]:
     """Every table of the page that a paper may need."""
-    tables = {"runs": evidence.runs, "scores": evidence.scores, "probes": evidence.probes}
-    tables["learning-curves"] = evidence.history
-    if evidence.kept is not None:
-        tables["heads-kept"] = evidence.kept.table
-    if evidence.choices is not None:
-        tables["choices"] = evidence.choices
+    tables = {"runs": data.runs, "scores": data.scores, "probes": data.probes}
+    tables["learning-curves"] = data.history
+    if data.kept is not None:
+        tables["heads-kept"] = data.kept.table
+    if data.choices is not None:
+        tables["choices"] = data.choices
     if worth is not None:
         tables |= worth.tables()
-    for answer in screen:
+    for answer in all_answers:
         tables |= answer.tables
     for setup in compared:
         name = _file_name(setup.name)
@@ -316,37 +316,37 @@ def _tables(
     return tables
 
 
-def learning_figure(evidence: ReportData) -> Markup | None:
+def learning_figure(data: ReportData) -> Markup | None:
     """Learning curves; `None` if no run has two evaluations."""
-    history = evidence.history
+    history = data.history
     if history.is_empty() or history.group_by("setup", "task", "run").len()["len"].max() == 1:
         return None
-    figure = learning_curves(history, evidence.metrics, evidence.names())
+    figure = learning_curves(history, data.metrics, data.names())
     return embedded(figure, "scores on dev while training, a panel for each task")
 
 
-def heads_kept_figure(evidence: ReportData) -> Markup | None:
+def heads_kept_figure(data: ReportData) -> Markup | None:
     """Scores against open heads; `None` without masks or scores."""
-    if evidence.kept is None:
+    if data.kept is None:
         return None
-    kept = evidence.kept.table
-    setups = [setup.name for setup in evidence.setups]
+    kept = data.kept.table
+    setups = [setup.name for setup in data.setups]
     # In the order of the table of scores; here, the names of setups do not contain penalties.
     place = {name: place for place, name in enumerate(dict.fromkeys([*setups, *kept["setup"]]))}
     kept = kept.sort(pl.col("setup").replace_strict(place), "kept", "run")
-    figure = heads_kept(kept, evidence.kept.heads, evidence.metrics, evidence.names())
+    figure = heads_kept(kept, data.kept.heads, data.metrics, data.names())
     return embedded(figure, "score against open heads, a panel for each task")
 
 
-def label_skills(evidence: ReportData, notes: list[str]) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
+def label_skills(data: ReportData, notes: list[str]) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
     """The tables `skills` and `label_values`, or two `None`; a note says why, unless there are no probes."""
-    if evidence.heads is None or not evidence.on_words:
+    if data.heads is None or not data.on_words:
         return None, None
-    if not evidence.heads["measure"].is_in(list(SKILLS)).any():
+    if not data.heads["measure"].is_in(list(SKILLS)).any():
         notes.append("the tables of probes have no accuracies per label")
         return None, None
     try:
-        return skills(evidence.heads), label_values(evidence.heads)
+        return skills(data.heads), label_values(data.heads)
     except ValueError as error:
         notes.append(str(error))
         return None, None
@@ -395,15 +395,15 @@ class Compared:
     overlaps: pl.DataFrame
 
 
-def masks_by_setup(evidence: ReportData) -> tuple[dict[str, Masks], tuple[str, ...]]:
+def masks_by_setup(data: ReportData) -> tuple[dict[str, Masks], tuple[str, ...]]:
     """The masks of every setup with the seeds that all of its tasks have, and notes."""
     by_setup: dict[str, Masks] = {}
     notes: list[str] = []
-    if evidence.gates is None:
+    if data.gates is None:
         return by_setup, ()
     # The kinds of attention are in the same order in all masks.
-    all_gates = evidence.gates.sort(attention_order(sites_of(evidence.gates)), maintain_order=True)
-    for setup in evidence.setups:
+    all_gates = data.gates.sort(attention_order(sites_of(data.gates)), maintain_order=True)
+    for setup in data.setups:
         gates = all_gates.filter(pl.col("setup") == setup.name)
         if gates.is_empty():
             continue
@@ -509,9 +509,9 @@ class Worth:
         return {"head-worth": self.means, "prediction": self.prediction, "agreement": found}
 
 
-def worth_section(evidence: ReportData, sites: Sequence[Site], heads: int) -> Worth | None:
+def worth_section(data: ReportData, sites: Sequence[Site], heads: int) -> Worth | None:
     """The section; `None` if no run has such measures."""
-    values = evidence.worth
+    values = data.worth
     measured = (
         () if values is None else [name for name in SHOWN_MEASURES if name in set(values["measure"].unique())]
     )
@@ -519,7 +519,7 @@ def worth_section(evidence: ReportData, sites: Sequence[Site], heads: int) -> Wo
         return None
     measure = measured[0]
     means = head_means(values, measure)
-    order = [setup.name for setup in evidence.setups]
+    order = [setup.name for setup in data.setups]
     maps = []
     for (task,), of_task in means.group_by("task", maintain_order=True):
         most = max(map(abs, of_task["value"].drop_nulls().to_list()), default=0.0) or 1.0
@@ -542,8 +542,8 @@ def worth_section(evidence: ReportData, sites: Sequence[Site], heads: int) -> Wo
         unit = {"points": " points", "nats": " nats"}.get(BY_NAME[measure].unit, "")
         maps.append((str(task), f"{most:.3g}{unit}", drawn))
     title, level = BY_NAME[measure].title, f"{SIGNIFICANT:g}"
-    resampled = f"The tests resample {' and '.join(evidence.resampled)}" if evidence.resampled else ""
-    if "sentences" in evidence.resampled:
+    resampled = f"The tests resample {' and '.join(data.resampled)}" if data.resampled else ""
+    if "sentences" in data.resampled:
         resampled += ", as if sentences were independent"
     if measure != ABLATION:
         resampled = ""

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from mtl.files import write_json
-from mtl.probes.report.data import Setup
-from mtl.runs.compare.comparable import RunWithSetup, _forced, choices_of
-from mtl.runs.compare.settings import settings_of
+from mtl.runs.compare.comparable import _forced, choices_of
+from mtl.runs.compare.run_set import RunSet
 from mtl.runs.folder.run import Run
 
 
@@ -47,12 +46,11 @@ def test_shared_masks_are_told_apart_by_their_tasks(tmp_path: Path):
             ("per_task", ["pos", "dep"], ["pos", "dep"]),
         ]
     ):
-        write_json(tmp_path / f"{number}" / "status.json", {"choices": dict.fromkeys(masks, choice)})
-        config = {"tasks": tasks, "seed": 1, "gates": {"scope": scope}}
-        runs.append(
-            RunWithSetup(Run(tmp_path / f"{number}"), config, Setup("MTL", None, False), settings_of(config))
-        )
-    table = choices_of(runs)
+        run = Run(tmp_path / f"{number}")
+        run.create({"tasks": tasks, "seed": 1, "gates": {"scope": scope}})
+        write_json(run.folder / "status.json", {"choices": dict.fromkeys(masks, choice)})
+        runs.append(run)
+    table = choices_of(RunSet.of(runs))
     assert table is not None
     assert table["mask"].to_list() == ["pos", "pos+dep/encoder", "pos+dep/cross", "pos", "dep"]
     assert table["narrowly_kept"].to_list() == [2] * 5
