@@ -330,7 +330,8 @@ class SpanScores(CountsByLabel):
         return correct, ours, theirs
 
     def counts_of(self, guess: tuple[Any, ...], gold: tuple[Any, ...], sentence: Sentence) -> Sequence[int]:
-        return [len(labels) for labels in self.labels_of(guess, gold)]
+        guessed, true = set(self.spans_of(guess)), set(self.spans_of(gold))
+        return len(guessed & true), len(guessed), len(true)
 
     def compute(self) -> dict[str, float]:
         of_labels = {f"f1/{label}": scores["f1"] for label, scores in self.by_label().items()}

@@ -1,4 +1,4 @@
-"""All commands: the function of each, what it writes, and what its help shows first."""
+"""All commands: the function of each, and what its help shows first."""
 
 from __future__ import annotations
 

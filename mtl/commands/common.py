@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
 
-from mtl.config.arguments import Place
+from mtl.config.arguments import OutPlace
 from mtl.errors import InputError, RunError, as_input_error
 from mtl.files import check_folder_place
 from mtl.tasks.in_words import counted
@@ -79,7 +79,7 @@ def _check_new_folder(out: Path) -> None:
         raise InputError(f"{out} exists, and is no empty folder: use another --out")
 
 
-NewFolder = Annotated[Path, Place(_check_new_folder)]
+NewFolder = Annotated[Path, OutPlace(_check_new_folder)]
 
 
 @contextmanager

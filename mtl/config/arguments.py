@@ -20,15 +20,15 @@ from mtl.files import check_file_place, check_folder_place
 
 
 @dataclass(frozen=True)
-class Place:
+class OutPlace:
     """The value is the path of what a command writes; it is checked before anything is read."""
 
     check: Callable[[Path], None]
     """Raises `OSError` or `InputError` for a path that cannot be written."""
 
 
-OutFile = Annotated[Path, Place(check_file_place)]
-OutFolder = Annotated[Path, Place(check_folder_place)]
+OutFile = Annotated[Path, OutPlace(check_file_place)]
+OutFolder = Annotated[Path, OutPlace(check_folder_place)]
 
 
 @cache
@@ -113,9 +113,9 @@ class Arguments:
         return " ".join([*parts, *["[--OPTION=VALUE …]"] * bool(options)])
 
     @property
-    def written(self) -> dict[str, Place]:
+    def written(self) -> dict[str, OutPlace]:
         """The arguments that name what the command writes."""
-        return dict(marked(self.kind, Place))
+        return dict(marked(self.kind, OutPlace))
 
     def read(self, program: str, words: Sequence[str]) -> dict[str, Any]:
         """The values by name, from the words on the command line.

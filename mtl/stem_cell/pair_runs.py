@@ -288,7 +288,8 @@ def _like_pairs(runs: RunSet, pairs: pl.DataFrame | None) -> RunSet:
 def _read(request: FigureRequest) -> _Contest:
     """Claims, pairs and worth in the given runs; raises `InputError` for what is missing."""
     runs, pairs, claims = _claims_and_pairs(request)
-    chosen = runs.where(lambda run: run.name in set(pairs["run"]))
+    names = set(pairs["run"])
+    chosen = runs.where(lambda run: run.name in names)
     otherwise = measured_otherwise(chosen)
     parts = []
     for run in chosen:

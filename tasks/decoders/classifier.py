@@ -14,10 +14,10 @@ from torch.nn import functional
 from mtl.tasks.decoders.decoder import (
     Decoder,
     Item,
-    Mask,
     Steps,
     StructureScore,
-    Words,
+    WordMask,
+    WordVectors,
     at_least_float32,
     at_most,
     count_values,
@@ -103,19 +103,19 @@ class WordClassifier(LinearDecoder):
         super().__init__(hidden, len(labels), dropout)
         self.labels = labels
 
-    def forward(self, words: Words, mask: Mask) -> LabelScores:
+    def forward(self, words: WordVectors, mask: WordMask) -> LabelScores:
         return self.scores(words)
 
-    def loss(self, scores: LabelScores, targets: WordLabels, mask: Mask) -> Float[Tensor, " batch"]:
+    def loss(self, scores: LabelScores, targets: WordLabels, mask: WordMask) -> Float[Tensor, " batch"]:
         return label_losses(scores, targets.labels).sum(1)
 
     def structure_score(
-        self, scores: LabelScores, targets: WordLabels, mask: Mask, label: int | None = None
+        self, scores: LabelScores, targets: WordLabels, mask: WordMask, label: int | None = None
     ) -> StructureScore:
         return score_of_labels(scores, targets.labels, label)
 
     @in_steps
-    def decode(self, scores: LabelScores, mask: Mask) -> Steps[list[Any]]:
+    def decode(self, scores: LabelScores, mask: WordMask) -> Steps[list[Any]]:
         """Per sentence the label of each word."""
         best, lengths = yield scores.argmax(2), mask.sum(1)
         names = self.labels.names
@@ -124,11 +124,13 @@ class WordClassifier(LinearDecoder):
             for indices, length in zip(best.tolist(), lengths.tolist(), strict=True)
         ]
 
-    def constrained(self, scores: LabelScores, mask: Mask, matches: Sequence[Sequence[Match]]) -> LabelScores:
+    def constrained(
+        self, scores: LabelScores, mask: WordMask, matches: Sequence[Sequence[Match]]
+    ) -> LabelScores:
         return scores.masked_fill(~allowed_labels(scores, matches, self.labels), -torch.inf)
 
     def alternatives(
-        self, scores: LabelScores, mask: Mask, decoded: Sequence[tuple[Any, ...]], k: int
+        self, scores: LabelScores, mask: WordMask, decoded: Sequence[tuple[Any, ...]], k: int
     ) -> list[tuple[Item, ...]]:
         return label_items(scores.softmax(2), mask, self.labels.names, k)
 
@@ -160,11 +162,11 @@ class SentenceClassifier(LinearDecoder):
         self.pooling = SentencePooling(hidden, pooling)
         self.reads_first = pooling == "first"
 
-    def forward(self, words: Words, mask: Mask) -> Float[Tensor, "batch label"]:
+    def forward(self, words: WordVectors, mask: WordMask) -> Float[Tensor, "batch label"]:
         return self.scores(self.pooling(words, mask))
 
     def loss(
-        self, scores: Float[Tensor, "batch label"], targets: SentenceBatch, mask: Mask
+        self, scores: Float[Tensor, "batch label"], targets: SentenceBatch, mask: WordMask
     ) -> Float[Tensor, " batch"]:
         return label_losses(scores, targets.values)
 
@@ -172,18 +174,18 @@ class SentenceClassifier(LinearDecoder):
         self,
         scores: Float[Tensor, "batch label"],
         targets: SentenceBatch,
-        mask: Mask,
+        mask: WordMask,
         label: int | None = None,
     ) -> StructureScore:
         return score_of_labels(scores[:, None], targets.values[:, None], label)
 
     @in_steps
-    def decode(self, scores: Float[Tensor, "batch label"], mask: Mask) -> Steps[list[str]]:
+    def decode(self, scores: Float[Tensor, "batch label"], mask: WordMask) -> Steps[list[str]]:
         [best] = yield (scores.argmax(1),)
         return [self.labels[index] for index in best.tolist()]
 
     def alternatives(
-        self, scores: Float[Tensor, "batch label"], mask: Mask, decoded: Sequence[str], k: int
+        self, scores: Float[Tensor, "batch label"], mask: WordMask, decoded: Sequence[str], k: int
     ) -> list[tuple[Item, ...]]:
         words = mask.sum(1).tolist()
         if self.reads_first:
@@ -200,22 +202,26 @@ class SentenceRegressor(LinearDecoder):
         self.pooling = SentencePooling(hidden, pooling)
         self.reads_first = pooling == "first"
 
-    def forward(self, words: Words, mask: Mask) -> Float[Tensor, " batch"]:
+    def forward(self, words: WordVectors, mask: WordMask) -> Float[Tensor, " batch"]:
         return self.scores(self.pooling(words, mask)).squeeze(1)
 
     def loss(
-        self, scores: Float[Tensor, " batch"], targets: SentenceBatch, mask: Mask
+        self, scores: Float[Tensor, " batch"], targets: SentenceBatch, mask: WordMask
     ) -> Float[Tensor, " batch"]:
         return functional.mse_loss(scores, targets.values.to(scores.dtype), reduction="none")
 
     def structure_score(
-        self, scores: Float[Tensor, " batch"], targets: SentenceBatch, mask: Mask, label: int | None = None
+        self,
+        scores: Float[Tensor, " batch"],
+        targets: SentenceBatch,
+        mask: WordMask,
+        label: int | None = None,
     ) -> StructureScore:
         """The number itself, which has no labels."""
         return StructureScore(scores, torch.ones_like(scores, dtype=torch.long))
 
     @in_steps
-    def decode(self, scores: Float[Tensor, " batch"], mask: Mask) -> Steps[list[float]]:
+    def decode(self, scores: Float[Tensor, " batch"], mask: WordMask) -> Steps[list[float]]:
         [numbers] = yield (scores,)
         found: list[float] = numbers.tolist()
         return found
@@ -241,7 +247,7 @@ class LemmaDecoder(WordClassifier):
         """Which scripts apply to forms of each length that makes a difference, the longest first."""
 
     @in_steps
-    def decode(self, scores: LabelScores, mask: Mask) -> Steps[list[RankedScripts]]:
+    def decode(self, scores: LabelScores, mask: WordMask) -> Steps[list[RankedScripts]]:
         """Per word the best scripts of all, then the best script for shorter forms, and so on."""
         best = scores.topk(min(RANKED, len(self.labels)), 2).indices
         if len(self.fits) > 1:
@@ -258,7 +264,7 @@ class LemmaDecoder(WordClassifier):
         ]
 
     def alternatives(
-        self, scores: LabelScores, mask: Mask, decoded: Sequence[tuple[Any, ...]], k: int
+        self, scores: LabelScores, mask: WordMask, decoded: Sequence[tuple[Any, ...]], k: int
     ) -> list[tuple[Item, ...]]:
         """All scripts of each word, whatever `k` is: which of them apply depends on its form."""
         count_values(int(mask.sum()), min(k, len(self.labels)))
@@ -280,7 +286,7 @@ class SentencePooling(nn.Module):
         self.kind = kind
         self.query = nn.Parameter(torch.zeros(hidden)) if kind == "attention" else None
 
-    def forward(self, words: Words, mask: Mask) -> Float[Tensor, "batch hidden"]:
+    def forward(self, words: WordVectors, mask: WordMask) -> Float[Tensor, "batch hidden"]:
         if self.kind == "first":
             return words[:, 0]
         words = words.masked_fill(~mask[:, :, None], 0.0)

@@ -20,11 +20,11 @@ from mtl.tasks.decoders.decoder import (
     Biaffine,
     Decoder,
     Item,
-    Mask,
     Mlp,
     Steps,
     StructureScore,
-    Words,
+    WordMask,
+    WordVectors,
     at_least_float32,
     in_steps,
     k_best,
@@ -129,7 +129,7 @@ class ConDecoder(Decoder):
         self.dropout = nn.Dropout(dropout)
         self.label = nn.Linear(label_dim, len(labels))
 
-    def forward(self, words: Words, mask: Mask) -> _SpanScores:
+    def forward(self, words: WordVectors, mask: WordMask) -> _SpanScores:
         left, right = self.edges.to(words.dtype)
         before = torch.cat([left.expand(words.shape[0], 1, -1), words], 1)
         after = torch.cat(
@@ -141,14 +141,14 @@ class ConDecoder(Decoder):
         label_starts, label_ends = self.boundary(boundaries).split(self.label_dim, 2)
         return _SpanScores(brackets, label_starts, label_ends)
 
-    def loss(self, scores: _SpanScores, targets: SpanBatch, mask: Mask) -> Float[Tensor, " batch"]:
+    def loss(self, scores: _SpanScores, targets: SpanBatch, mask: WordMask) -> Float[Tensor, " batch"]:
         rows, places, starts, ends, labels = targets
         brackets = span_crf_loss(scores.brackets, mask.sum(1), rows, places)
         of_labels = label_losses(self._label_scores(scores, starts, ends), labels)
         return brackets.index_add(0, rows, of_labels.to(brackets.dtype))
 
     def structure_score(
-        self, scores: _SpanScores, targets: SpanBatch, mask: Mask, label: int | None = None
+        self, scores: _SpanScores, targets: SpanBatch, mask: WordMask, label: int | None = None
     ) -> StructureScore:
         if label is not None:
             targets = SpanBatch(*(column[targets.labels == label] for column in targets))
@@ -158,7 +158,7 @@ class ConDecoder(Decoder):
         return sums_by_sentence(brackets + of_labels, rows, len(mask))
 
     @in_steps
-    def decode(self, scores: _SpanScores, mask: Mask) -> Steps[list[tuple[Span, ...]]]:
+    def decode(self, scores: _SpanScores, mask: WordMask) -> Steps[list[tuple[Span, ...]]]:
         brackets = scores.brackets.detach()
         if self.decoding == "mbr":
             brackets = span_marginals(brackets, mask.sum(1))
@@ -177,7 +177,7 @@ class ConDecoder(Decoder):
         return [restore(labelled[a:b]) for a, b in zip([0, *last], last, strict=False)]
 
     def alternatives(
-        self, scores: _SpanScores, mask: Mask, decoded: Sequence[tuple[Span, ...]], k: int
+        self, scores: _SpanScores, mask: WordMask, decoded: Sequence[tuple[Span, ...]], k: int
     ) -> list[tuple[Item, ...]]:
         """Chains of labels (`S VP`) of each predicted constituent.
 

@@ -27,9 +27,9 @@ from mtl.tasks.task import UNKNOWN, Labels
 
 T = TypeVar("T")
 Steps = Generator[Sequence[Any], Sequence[Any], T]
-Words = Float[Tensor, "batch word hidden"]
+WordVectors = Float[Tensor, "batch word hidden"]
 """Vectors of the words of a batch."""
-Mask = Bool[Tensor, "batch word"]
+WordMask = Bool[Tensor, "batch word"]
 """True at words, false at padding."""
 
 
@@ -69,11 +69,11 @@ class Decoder(nn.Module, ABC):
         return words[:, 1:], mask
 
     @abstractmethod
-    def forward(self, words: Words, mask: Mask) -> Any:
+    def forward(self, words: WordVectors, mask: WordMask) -> Any:
         """Scores for a batch; `mask` is true at words, false at padding."""
 
     @abstractmethod
-    def loss(self, scores: Any, targets: Any, mask: Mask) -> Float[Tensor, " batch"]:
+    def loss(self, scores: Any, targets: Any, mask: WordMask) -> Float[Tensor, " batch"]:
         """The loss, summed within each sentence (the caller divides by the batch's `Task.loss_units`).
 
         It is in nats; that of a regression is the squared error.
@@ -81,7 +81,7 @@ class Decoder(nn.Module, ABC):
 
     @abstractmethod
     def structure_score(
-        self, scores: Any, targets: Any, mask: Mask, label: int | None = None
+        self, scores: Any, targets: Any, mask: WordMask, label: int | None = None
     ) -> StructureScore:
         """The score of the targets' annotation of each sentence, or of its items with one label.
 
@@ -90,10 +90,10 @@ class Decoder(nn.Module, ABC):
         """
 
     @abstractmethod
-    def decode(self, scores: Any, mask: Mask) -> list[Any]:
+    def decode(self, scores: Any, mask: WordMask) -> list[Any]:
         """One annotation per sentence."""
 
-    def constrained(self, scores: Any, mask: Mask, matches: Sequence[Sequence[Match]]) -> Any:
+    def constrained(self, scores: Any, mask: WordMask, matches: Sequence[Sequence[Match]]) -> Any:
         """The scores as `decode` needs them to keep the rules that match in each sentence."""
         raise TypeError(f"{type(self).__name__} takes no rules")
 
@@ -103,7 +103,7 @@ class Decoder(nn.Module, ABC):
         raise TypeError(f"{type(self).__name__} reads no gold: use decode")
 
     def decode_given(
-        self, scores: Any, mask: Mask, gold: Sequence[Any], decoded: Sequence[Any]
+        self, scores: Any, mask: WordMask, gold: Sequence[Any], decoded: Sequence[Any]
     ) -> list[Any] | None:
         """Annotations when a part of the gold is given (SRL: predicates); `None` if there is no such setting.
 
@@ -111,7 +111,9 @@ class Decoder(nn.Module, ABC):
         """
         return None
 
-    def alternatives(self, scores: Any, mask: Mask, decoded: Sequence[Any], k: int) -> list[tuple[Item, ...]]:
+    def alternatives(
+        self, scores: Any, mask: WordMask, decoded: Sequence[Any], k: int
+    ) -> list[tuple[Item, ...]]:
         """The `k` most probable values of each item of each sentence, given what `decode` returned.
 
         Empty for decoders whose scores are no probabilities.
@@ -219,7 +221,7 @@ def k_best(
 
 
 def label_items(
-    probabilities: Float[Tensor, "batch word label"], mask: Mask, names: Sequence[str], k: int
+    probabilities: Float[Tensor, "batch word label"], mask: WordMask, names: Sequence[str], k: int
 ) -> list[tuple[Item, ...]]:
     """The words of each sentence, each with its `k` most probable labels."""
     best = iter(k_best(probabilities[mask], names, k))
@@ -276,12 +278,12 @@ class PairDecoder(Decoder):
         self.mlp = Mlp(hidden, sum(self.widths), dropout)
         self.arc = Biaffine(arc_dim, 1, bias_right=bias_right)
 
-    def with_root(self, words: Words) -> Float[Tensor, "batch candidate hidden"]:
+    def with_root(self, words: WordVectors) -> Float[Tensor, "batch candidate hidden"]:
         """The vectors of words behind that of the root."""
         batch = words.shape[0]  # and not `len`, which would be a constant in an exported graph
         return torch.cat([self.root.to(words.dtype).expand(batch, 1, -1), words], 1)
 
-    def pair_scores(self, words: Words, possible: Bool[Tensor, "batch _ candidate"]) -> PairScores:
+    def pair_scores(self, words: WordVectors, possible: Bool[Tensor, "batch _ candidate"]) -> PairScores:
         """The scores of all pairs; `possible` says which arcs may exist, and no word is its own head."""
         width = words.shape[1]
         dependent, head, label_dependent, label_head = self.mlp(self.with_root(words)).split(self.widths, 2)
@@ -324,7 +326,7 @@ class ThreeWords(nn.Module):
 
 
 def of_other_words(
-    scores: Float[Tensor, "batch candidate candidate candidate"], mask: Mask
+    scores: Float[Tensor, "batch candidate candidate candidate"], mask: WordMask
 ) -> Float[Tensor, "batch word candidate word"]:
     """Scores of a word, a head and a third word; 0 where this is one of the two, or padding."""
     numbers = torch.arange(scores.shape[3], device=scores.device)

@@ -15,13 +15,13 @@ from mtl.tasks.decoders.classifier import allowed_labels
 from mtl.tasks.decoders.decoder import (
     Biaffine,
     Item,
-    Mask,
     PairDecoder,
     PairScores,
     Steps,
     StructureScore,
     ThreeWords,
-    Words,
+    WordMask,
+    WordVectors,
     at_least_float32,
     in_steps,
     k_best,
@@ -130,19 +130,19 @@ class DepDecoder(PairDecoder):
         if sibling_dim is not None:
             self.siblings = ThreeWords(hidden, sibling_dim, dropout, ((0, 1, 2),))
 
-    def forward(self, words: Words, mask: Mask) -> TreeScores:
+    def forward(self, words: WordVectors, mask: WordMask) -> TreeScores:
         # Rows of padding keep finite scores; without any, their gradients would be NaN.
         scores = self.pair_scores(words, functional.pad(mask, (1, 0), value=True)[:, None])
         if self.siblings is None:
             return scores
         return SiblingScores(*scores, self.siblings(self.with_root(words))[0])
 
-    def loss(self, scores: TreeScores, targets: ArcBatch, mask: Mask) -> Float[Tensor, " batch"]:
+    def loss(self, scores: TreeScores, targets: ArcBatch, mask: WordMask) -> Float[Tensor, " batch"]:
         arcs = label_losses(scores.arcs, targets.heads)
         return (arcs + self._relation_losses(scores, targets)).sum(1)
 
     def structure_score(
-        self, scores: TreeScores, targets: ArcBatch, mask: Mask, label: int | None = None
+        self, scores: TreeScores, targets: ArcBatch, mask: WordMask, label: int | None = None
     ) -> StructureScore:
         chosen = targets.heads != UNKNOWN if label is None else targets.relations == label
         arcs = self._of_arcs(scores, targets.heads)
@@ -150,7 +150,7 @@ class DepDecoder(PairDecoder):
         return StructureScore((arcs + relations).masked_fill(~chosen, 0.0).sum(1), chosen.sum(1))
 
     @in_steps
-    def decode(self, scores: TreeScores, mask: Mask) -> Steps[list[Arcs]]:
+    def decode(self, scores: TreeScores, mask: WordMask) -> Steps[list[Arcs]]:
         arcs, lengths = yield self._for_trees(scores, mask), mask.sum(1)
         heads = (projective_trees if self.projective else maximum_trees)(arcs, lengths)
         places = (np.arange(mask.shape[1]) < lengths[:, None]).nonzero()
@@ -165,7 +165,9 @@ class DepDecoder(PairDecoder):
             for heads_of, length, end in zip(heads, lengths.tolist(), last, strict=True)
         ]
 
-    def constrained(self, scores: TreeScores, mask: Mask, matches: Sequence[Sequence[Match]]) -> RuledScores:
+    def constrained(
+        self, scores: TreeScores, mask: WordMask, matches: Sequence[Sequence[Match]]
+    ) -> RuledScores:
         """Scores without the arcs and relations that rules exclude.
 
         A word that may only have relations of the root gets no other head, and one that may have none of them
@@ -191,7 +193,7 @@ class DepDecoder(PairDecoder):
         return RuledScores(ruled, scores.dependents, scores.heads, allowed, siblings_of(scores))
 
     def alternatives(
-        self, scores: TreeScores, mask: Mask, decoded: Sequence[Arcs], k: int
+        self, scores: TreeScores, mask: WordMask, decoded: Sequence[Arcs], k: int
     ) -> list[tuple[Item, ...]]:
         """Heads by `head_probabilities`, and relations given the predicted head, by a softmax.
 
@@ -219,11 +221,11 @@ class DepDecoder(PairDecoder):
             for arcs in decoded
         ]
 
-    def head_probabilities(self, scores: TreeScores, mask: Mask) -> Float[Tensor, "batch word candidate"]:
+    def head_probabilities(self, scores: TreeScores, mask: WordMask) -> Float[Tensor, "batch word candidate"]:
         """The distribution of each word's head: here that of the word alone."""
         return scores.arcs.softmax(2)
 
-    def _for_trees(self, scores: TreeScores, mask: Mask) -> Float[Tensor, "batch word candidate"]:
+    def _for_trees(self, scores: TreeScores, mask: WordMask) -> Float[Tensor, "batch word candidate"]:
         """What the decoded tree has the greatest sum of."""
         return scores.arcs
 

@@ -15,13 +15,13 @@ from mtl.tasks.decoders.decoder import (
     MEAN_FIELD_STEPS,
     DiagonalBiaffine,
     Item,
-    Mask,
     PairDecoder,
     PairScores,
     Steps,
     StructureScore,
     ThreeWords,
-    Words,
+    WordMask,
+    WordVectors,
     at_least_float32,
     in_steps,
     k_best,
@@ -103,7 +103,7 @@ class GraphDecoder(PairDecoder):
         if pair_dim is not None:  # of a dependent, a head, and a dependent's dependent
             self.pairs = ThreeWords(hidden, pair_dim, dropout, ((0, 1, 0), (0, 1, 1), (0, 1, 2)))
 
-    def forward(self, words: Words, mask: Mask) -> PairScores:
+    def forward(self, words: WordVectors, mask: WordMask) -> PairScores:
         candidates = functional.pad(mask, (1, 0), value=True)
         scores = self.pair_scores(words, mask[:, :, None] & candidates[:, None])
         if self.pairs is None:
@@ -119,7 +119,7 @@ class GraphDecoder(PairDecoder):
             arcs = scores.arcs + (of_pairs + between.mT[:, :, None] * grandchildren).sum(3)
         return scores._replace(arcs=arcs)
 
-    def loss(self, scores: PairScores, targets: GraphBatch, mask: Mask) -> Float[Tensor, " batch"]:
+    def loss(self, scores: PairScores, targets: GraphBatch, mask: WordMask) -> Float[Tensor, " batch"]:
         rows, dependents, heads, labels = targets
         # -log p is softplus(-s) = softplus(s) - s where there is an arc, softplus(s) elsewhere
         arcs = functional.softplus(scores.arcs).sum((1, 2))
@@ -128,7 +128,7 @@ class GraphDecoder(PairDecoder):
         return ((1 - self.interpolation) * arcs).index_add(0, rows, self.interpolation * of_labels)
 
     def structure_score(
-        self, scores: PairScores, targets: GraphBatch, mask: Mask, label: int | None = None
+        self, scores: PairScores, targets: GraphBatch, mask: WordMask, label: int | None = None
     ) -> StructureScore:
         if label is not None:
             targets = GraphBatch(*(column[targets.labels == label] for column in targets))
@@ -137,7 +137,7 @@ class GraphDecoder(PairDecoder):
         return sums_by_sentence(scores.arcs[rows, dependents, heads] + of_labels, rows, len(mask))
 
     @in_steps
-    def decode(self, scores: PairScores, mask: Mask) -> Steps[list[Graph]]:
+    def decode(self, scores: PairScores, mask: WordMask) -> Steps[list[Graph]]:
         arcs, lengths = yield scores.arcs, mask.sum(1)
         chosen = arcs > 0
         if self.connected:
@@ -153,7 +153,7 @@ class GraphDecoder(PairDecoder):
         return [Graph(tuple(of_sentence)) for of_sentence in found]
 
     def alternatives(
-        self, scores: PairScores, mask: Mask, decoded: Sequence[Graph], k: int
+        self, scores: PairScores, mask: WordMask, decoded: Sequence[Graph], k: int
     ) -> list[tuple[Item, ...]]:
         """Heads of each word, by each pair alone, and the relations of each predicted arc."""
         arcs = [(row, arc.dependent - 1, arc.head) for row, graph in enumerate(decoded) for arc in graph.arcs]

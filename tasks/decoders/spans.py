@@ -21,12 +21,12 @@ from mtl.tasks.decoders.decoder import (
     Biaffine,
     Decoder,
     Item,
-    Mask,
     Mlp,
     SharedDropout,
     Steps,
     StructureScore,
-    Words,
+    WordMask,
+    WordVectors,
     at_least_float32,
     in_steps,
     k_best,
@@ -116,12 +116,12 @@ class NerDecoder(Decoder):
         assert self.biaffine.bias is not None
         nn.init.constant_(self.biaffine.bias, _RARE)
 
-    def forward(self, words: Words, mask: Mask) -> TypeScores:
+    def forward(self, words: WordVectors, mask: WordMask) -> TypeScores:
         first, last = self.mlp(words).chunk(2, 2)
         ends = self.biaffine(first, last)
         return ends + _means(at_least_float32(functional.linear(self.dropout(words), self.word)))
 
-    def loss(self, scores: TypeScores, targets: EntityBatch, mask: Mask) -> Float[Tensor, " batch"]:
+    def loss(self, scores: TypeScores, targets: EntityBatch, mask: WordMask) -> Float[Tensor, " batch"]:
         if not len(self.labels):
             return scores.sum((1, 2, 3))
         # The score of "no entity" is 0, so log Z = log(1 + sum of exp) = softplus(logsumexp).
@@ -137,14 +137,14 @@ class NerDecoder(Decoder):
         return losses.index_add(0, targets.rows, gains, alpha=-1)
 
     def structure_score(
-        self, scores: TypeScores, targets: EntityBatch, mask: Mask, label: int | None = None
+        self, scores: TypeScores, targets: EntityBatch, mask: WordMask, label: int | None = None
     ) -> StructureScore:
         chosen = targets.types >= 0 if label is None else targets.types == label
         rows, spans, types = (column[chosen] for column in targets)
         return sums_by_sentence(scores.flatten(0, 2)[spans, types], rows, len(mask))
 
     @in_steps
-    def decode(self, scores: TypeScores, mask: Mask) -> Steps[list[tuple[Span, ...]]]:
+    def decode(self, scores: TypeScores, mask: WordMask) -> Steps[list[tuple[Span, ...]]]:
         entities: list[list[Span]] = [[] for _ in range(len(mask))]
         if len(self.labels):
             weights, types, lengths = yield *(scores.detach() + self.offset).max(3), mask.sum(1)
@@ -154,7 +154,9 @@ class NerDecoder(Decoder):
                 entities[row].append(Span(start, end, self.labels[kind]))
         return [tuple(spans) for spans in entities]
 
-    def constrained(self, scores: TypeScores, mask: Mask, matches: Sequence[Sequence[Match]]) -> TypeScores:
+    def constrained(
+        self, scores: TypeScores, mask: WordMask, matches: Sequence[Sequence[Match]]
+    ) -> TypeScores:
         scores = scores.clone()
         for row, of_sentence in zip(scores, matches, strict=True):
             for start, end, rule, _ in of_sentence:
@@ -167,7 +169,7 @@ class NerDecoder(Decoder):
         return scores
 
     def alternatives(
-        self, scores: TypeScores, mask: Mask, decoded: Sequence[tuple[Span, ...]], k: int
+        self, scores: TypeScores, mask: WordMask, decoded: Sequence[tuple[Span, ...]], k: int
     ) -> list[tuple[Item, ...]]:
         """Types of each predicted span, with `O` for no entity, by a softmax for each span alone."""
         places = [(row, span.start, span.end - 1) for row, spans in enumerate(decoded) for span in spans]
@@ -187,7 +189,7 @@ def _means(scores: Float[Tensor, "batch word label"]) -> TypeScores:
     return (sums[:, None, 1:] - sums[:, :-1, None]) / lengths[:, :, None]
 
 
-def _spans(mask: Mask) -> Bool[Tensor, "batch word word"]:
+def _spans(mask: WordMask) -> Bool[Tensor, "batch word word"]:
     """True at [first, last] if these words make a span: in order, and both within the sentence."""
     return mask[:, None, :].expand(-1, mask.shape[1], -1).triu()
 
@@ -293,14 +295,14 @@ class BioDecoder(LinearDecoder):
         self.types = types
         self.crf = BioCrf(len(types))
 
-    def forward(self, words: Words, mask: Mask) -> TagScores:
+    def forward(self, words: WordVectors, mask: WordMask) -> TagScores:
         return self.scores(words)
 
-    def loss(self, scores: TagScores, targets: TagBatch, mask: Mask) -> Float[Tensor, " batch"]:
+    def loss(self, scores: TagScores, targets: TagBatch, mask: WordMask) -> Float[Tensor, " batch"]:
         return self.crf.loss(scores, targets.tags, mask.sum(1))
 
     def structure_score(
-        self, scores: TagScores, targets: TagBatch, mask: Mask, label: int | None = None
+        self, scores: TagScores, targets: TagBatch, mask: WordMask, label: int | None = None
     ) -> StructureScore:
         """The score of the tags against that of O throughout, as a span has no score outside of spans; of
         one label, the scores of its words' tags."""
@@ -314,7 +316,7 @@ class BioDecoder(LinearDecoder):
         return StructureScore(of_words.masked_fill(~chosen, 0.0).sum(1), chosen.sum(1))
 
     @in_steps
-    def decode(self, scores: TagScores, mask: Mask) -> Steps[list[Any]]:
+    def decode(self, scores: TagScores, mask: WordMask) -> Steps[list[Any]]:
         lengths, *chain = yield mask.sum(1), *self.crf.chain(scores)
         return [
             self.annotation(tagged_spans(tags, self.types), length)
@@ -334,7 +336,7 @@ class BioSpans(BioDecoder):
     def annotation(self, spans: tuple[Span, ...], words: int) -> tuple[Span, ...]:
         return spans
 
-    def constrained(self, scores: TagScores, mask: Mask, matches: Sequence[Sequence[Match]]) -> TagScores:
+    def constrained(self, scores: TagScores, mask: WordMask, matches: Sequence[Sequence[Match]]) -> TagScores:
         scores = scores.clone()
         for row, of_sentence in enumerate(matches):
             if of_sentence:
@@ -398,7 +400,7 @@ class BioSpans(BioDecoder):
         return torch.cat([scores[:start], masked, scores[end:]])
 
     def alternatives(
-        self, scores: TagScores, mask: Mask, decoded: Sequence[tuple[Span, ...]], k: int
+        self, scores: TagScores, mask: WordMask, decoded: Sequence[tuple[Span, ...]], k: int
     ) -> list[tuple[Item, ...]]:
         """Types of each predicted span by their marginals in the CRF; `O`: these words are no span."""
         found: list[tuple[Item, ...]] = []
@@ -446,7 +448,7 @@ class BioTags(BioDecoder):
         return tags_of(spans, words, self.spelling)
 
     def alternatives(
-        self, scores: TagScores, mask: Mask, decoded: Sequence[tuple[str, ...]], k: int
+        self, scores: TagScores, mask: WordMask, decoded: Sequence[tuple[str, ...]], k: int
     ) -> list[tuple[Item, ...]]:
         """BIO tags of each word by their marginals in the CRF."""
         return label_items(self.crf.marginals(scores, mask.sum(1)), mask, tag_names(self.types), k)

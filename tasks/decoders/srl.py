@@ -15,17 +15,16 @@ from mtl.tasks.decoders.crf import BioCrf, best_paths, numbered_tags, tag_names,
 from mtl.tasks.decoders.decoder import (
     Decoder,
     Item,
-    Mask,
     SharedDropout,
     Steps,
     StructureScore,
-    Words,
+    WordMask,
+    WordVectors,
     at_least_float32,
     in_steps,
     k_best,
     label_losses,
     one_after_another,
-    padded,
     scores_at,
     sums_by_sentence,
 )
@@ -74,7 +73,7 @@ class FrameScores(NamedTuple):
     """Log odds of being a predicate, and the vectors that roles are scored from at predicates."""
 
     predicates: Float[Tensor, "batch word"]
-    words: Words
+    words: WordVectors
 
 
 def frame_targets(sentence: Sentence, layer: str, labels: Labels) -> FrameTargets:
@@ -109,16 +108,25 @@ def predicate_places(
 def collate_frames(targets: Sequence[FrameTargets], width: int, reach: int) -> FrameBatch:
     """The targets of a batch, padded to `width` words; `reach` is that of the `RoleScorer`."""
     rows, predicates, senses = one_after_another([(target.predicates, target.senses) for target in targets])
-    tags = [of_frame for target in targets for of_frame in target.tags]
+    counts = [len(target.predicates) for target in targets]
+    is_predicate = np.zeros((len(targets), width), dtype=np.float32)
+    tags = np.zeros((sum(counts), width), dtype=np.int64)
+    first = 0
+    for row, target in enumerate(targets):
+        words, last = len(target.is_predicate), first + counts[row]
+        is_predicate[row, :words] = target.is_predicate
+        tags[first:last, :words] = target.tags
+        first = last
+    lengths = np.repeat([len(target.is_predicate) for target in targets], counts)
     places, distances = predicate_places(rows.numpy(), predicates.numpy(), width, reach)
     return FrameBatch(
-        padded([target.is_predicate.astype(np.int64) for target in targets], width).clamp(min=0).float(),
+        torch.from_numpy(is_predicate),
         rows,
         predicates,
         torch.from_numpy(places),
         torch.from_numpy(distances),
-        torch.tensor([len(of_frame) for of_frame in tags], dtype=torch.long),
-        padded(tags, width).clamp(min=0),
+        torch.from_numpy(lengths),
+        torch.from_numpy(tags),
         senses,
     )
 
@@ -143,7 +151,7 @@ class RoleScorer(nn.Module):
 
     def forward(
         self,
-        words: Words,
+        words: WordVectors,
         rows: Int[Tensor, " frame"],
         places: Int[Tensor, " frame"],
         distances: Int[Tensor, "frame word"],
@@ -163,7 +171,7 @@ class RoleScorer(nn.Module):
 
 
 def at_words(
-    words: Words, rows: Int[Tensor, " frame"], places: Int[Tensor, " frame"]
+    words: WordVectors, rows: Int[Tensor, " frame"], places: Int[Tensor, " frame"]
 ) -> Float[Tensor, "frame hidden"]:
     """The vectors of some words; the gradient of `words[rows, places]` would sort places on a GPU."""
     return words.flatten(0, 1).index_select(0, torch.add(places, rows, alpha=words.shape[1]))
@@ -177,13 +185,13 @@ class SenseClassifier(nn.Linear):
         self.senses = senses
 
     def scores(
-        self, words: Words, rows: Int[Tensor, " frame"], predicates: Int[Tensor, " frame"]
+        self, words: WordVectors, rows: Int[Tensor, " frame"], predicates: Int[Tensor, " frame"]
     ) -> Float[Tensor, "frame sense"]:
         return at_least_float32(self(at_words(words, rows, predicates)))
 
     def loss(
         self,
-        words: Words,
+        words: WordVectors,
         rows: Int[Tensor, " frame"],
         predicates: Int[Tensor, " frame"],
         senses: Int[Tensor, " frame"],
@@ -203,7 +211,7 @@ class FrameDecoder(Decoder):
         self.sense = SenseClassifier(hidden, senses) if len(senses) else None
 
     def best_senses(
-        self, words: Words, rows: Int[Tensor, " frame"], predicates: Int[Tensor, " frame"]
+        self, words: WordVectors, rows: Int[Tensor, " frame"], predicates: Int[Tensor, " frame"]
     ) -> Int[Tensor, " frame"]:
         """The index of each predicate's best sense; anything if no senses are learned."""
         return rows if self.sense is None else self.sense.scores(words, rows, predicates).argmax(1)
@@ -224,7 +232,7 @@ class FrameDecoder(Decoder):
 
     def items_at(
         self,
-        words: Words,
+        words: WordVectors,
         rows: Int[Tensor, " frame"],
         predicates: Int[Tensor, " frame"],
         chances: Float[Tensor, " frame"],
@@ -259,11 +267,11 @@ class SrlDecoder(FrameDecoder):
         outside = torch.tensor([0.0, *[_IMPOSSIBLE] * (2 * len(self.labels))])
         self.register_buffer("outside", outside, persistent=False)
 
-    def forward(self, words: Words, mask: Mask) -> FrameScores:
+    def forward(self, words: WordVectors, mask: WordMask) -> FrameScores:
         words = self.dropout(words)
         return FrameScores(at_least_float32(self.predicate(words).squeeze(2)), words)
 
-    def loss(self, scores: FrameScores, targets: FrameBatch, mask: Mask) -> Float[Tensor, " batch"]:
+    def loss(self, scores: FrameScores, targets: FrameBatch, mask: WordMask) -> Float[Tensor, " batch"]:
         gold = targets.is_predicate.to(scores.predicates.dtype)
         losses = functional.binary_cross_entropy_with_logits(
             scores.predicates, gold, mask, reduction="none"
@@ -276,7 +284,7 @@ class SrlDecoder(FrameDecoder):
         return losses.index_add(0, targets.rows, of_frames)
 
     def structure_score(
-        self, scores: FrameScores, targets: FrameBatch, mask: Mask, label: int | None = None
+        self, scores: FrameScores, targets: FrameBatch, mask: WordMask, label: int | None = None
     ) -> StructureScore:
         rows, predicates, tags = targets.rows, targets.predicates, targets.tags
         tag_scores = self._gold_tag_scores(scores, targets)
@@ -293,7 +301,7 @@ class SrlDecoder(FrameDecoder):
         return sums_by_sentence(tag_scores[frames, words, tags[frames, words]], rows[frames], len(mask))
 
     @in_steps
-    def decode(self, scores: FrameScores, mask: Mask) -> Steps[list[tuple[Frame, ...]]]:
+    def decode(self, scores: FrameScores, mask: WordMask) -> Steps[list[tuple[Frame, ...]]]:
         [chosen] = yield ((scores.predicates > 0) & mask,)
         return (yield from self._frames(scores, mask, np.argwhere(chosen)))
 
@@ -301,7 +309,7 @@ class SrlDecoder(FrameDecoder):
     def decode_given(
         self,
         scores: FrameScores,
-        mask: Mask,
+        mask: WordMask,
         gold: Sequence[tuple[Frame, ...] | None],
         decoded: Sequence[tuple[Frame, ...]],
     ) -> Steps[list[tuple[Frame, ...]]]:
@@ -323,7 +331,7 @@ class SrlDecoder(FrameDecoder):
         ]
 
     def alternatives(
-        self, scores: FrameScores, mask: Mask, decoded: Sequence[tuple[Frame, ...]], k: int
+        self, scores: FrameScores, mask: WordMask, decoded: Sequence[tuple[Frame, ...]], k: int
     ) -> list[tuple[Item, ...]]:
         """Each predicted predicate by a sigmoid, its sense by a softmax, and its arguments as BIO tags by the
         CRF's marginals."""
@@ -347,7 +355,7 @@ class SrlDecoder(FrameDecoder):
         return [tuple(items) for items in found]
 
     def _frames(
-        self, scores: FrameScores, mask: Mask, places: Int[np.ndarray, "frame 2"]
+        self, scores: FrameScores, mask: WordMask, places: Int[np.ndarray, "frame 2"]
     ) -> Steps[list[tuple[Frame, ...]]]:
         """The frames of predicates at these places, each a row and a word."""
         if not len(places):
@@ -378,7 +386,7 @@ class SrlDecoder(FrameDecoder):
 
     def _tag_scores(
         self,
-        words: Words,
+        words: WordVectors,
         rows: Int[Tensor, " frame"],
         predicates: Int[Tensor, " frame"],
         places: Int[Tensor, " frame"],

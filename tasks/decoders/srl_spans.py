@@ -21,11 +21,11 @@ from torch.nn import functional
 
 from mtl.tasks.decoders.decoder import (
     Item,
-    Mask,
     SharedDropout,
     Steps,
     StructureScore,
-    Words,
+    WordMask,
+    WordVectors,
     at_least_float32,
     in_steps,
     k_best,
@@ -84,7 +84,7 @@ class SpanPairScores(NamedTuple):
     run past the end of the sentence."""
     parts: Float[Tensor, "batch word part"]
     """A word's part as first word, as last, in the mean of a span, and as a predicate."""
-    words: Words
+    words: WordVectors
 
 
 def ranked_targets(
@@ -154,7 +154,7 @@ class RankingDecoder(FrameDecoder):
         self.role = _Scorer(dim, max(len(self.labels), 1), dropout)
         nn.init.constant_(self.role.output.bias, _RARE)
 
-    def forward(self, words: Words, mask: Mask) -> SpanPairScores:
+    def forward(self, words: WordVectors, mask: WordMask) -> SpanPairScores:
         batch, width, _ = words.shape
         of_predicates, of_spans, of_pairs = self.parts(words).split([self.dim, 3 * self.dim, 4 * self.dim], 2)
         firsts = torch.arange(width, device=words.device)[:, None]
@@ -170,7 +170,7 @@ class RankingDecoder(FrameDecoder):
             words,
         )
 
-    def loss(self, scores: SpanPairScores, targets: RankedBatch, mask: Mask) -> Float[Tensor, " batch"]:
+    def loss(self, scores: SpanPairScores, targets: RankedBatch, mask: WordMask) -> Float[Tensor, " batch"]:
         """The cross entropy of all pairs of candidates; what has a role is a candidate in any case."""
         spans, widths = scores.spans.flatten(1), scores.spans.shape[2]
         gold = targets.firsts * widths + targets.lasts - targets.firsts
@@ -203,7 +203,7 @@ class RankingDecoder(FrameDecoder):
         return summed
 
     def structure_score(
-        self, scores: SpanPairScores, targets: RankedBatch, mask: Mask, label: int | None = None
+        self, scores: SpanPairScores, targets: RankedBatch, mask: WordMask, label: int | None = None
     ) -> StructureScore:
         """The scores of the roles, each with those of its predicate and its span, which are not pruned."""
         rows, roles = targets.rows, targets.roles
@@ -224,7 +224,7 @@ class RankingDecoder(FrameDecoder):
         )
 
     @in_steps
-    def decode(self, scores: SpanPairScores, mask: Mask) -> Steps[list[tuple[Frame, ...]]]:
+    def decode(self, scores: SpanPairScores, mask: WordMask) -> Steps[list[tuple[Frame, ...]]]:
         """A predicate without arguments is none."""
         [chosen] = yield (self._predicates(scores, mask),)
         frames = yield from self._frames(scores, mask, np.argwhere(chosen))
@@ -234,7 +234,7 @@ class RankingDecoder(FrameDecoder):
     def decode_given(
         self,
         scores: SpanPairScores,
-        mask: Mask,
+        mask: WordMask,
         gold: Sequence[tuple[Frame, ...] | None],
         decoded: Sequence[tuple[Frame, ...]],
     ) -> Steps[list[tuple[Frame, ...]]]:
@@ -246,7 +246,7 @@ class RankingDecoder(FrameDecoder):
         return (yield from self._frames(scores, mask, np.array(given, dtype=np.int64).reshape(-1, 2)))
 
     def alternatives(
-        self, scores: SpanPairScores, mask: Mask, decoded: Sequence[tuple[Frame, ...]], k: int
+        self, scores: SpanPairScores, mask: WordMask, decoded: Sequence[tuple[Frame, ...]], k: int
     ) -> list[tuple[Item, ...]]:
         """Each predicted predicate with the probability that one of its candidates has a role, as if these
         were independent, its sense by a softmax, and the roles of its arguments, with `O`, by one each."""
@@ -269,12 +269,12 @@ class RankingDecoder(FrameDecoder):
             ]
         return [tuple(items) for items in found]
 
-    def _predicates(self, scores: SpanPairScores, mask: Mask) -> Mask:
+    def _predicates(self, scores: SpanPairScores, mask: WordMask) -> WordMask:
         """Which words are candidates for predicates."""
         words, there = _best(scores.predicates.masked_fill(~mask, -torch.inf), mask, self.predicate_ratio)
         return torch.zeros_like(mask).scatter_(1, words, there)
 
-    def _arguments(self, scores: SpanPairScores, mask: Mask) -> Candidates:
+    def _arguments(self, scores: SpanPairScores, mask: WordMask) -> Candidates:
         found, there = _best(scores.spans.flatten(1), mask, self.argument_ratio)
         return _candidates(found, scores.spans.shape[2], there)
 
@@ -314,7 +314,7 @@ class RankingDecoder(FrameDecoder):
         return self.role(first)[:, 0, : len(self.labels)] + alone[:, None]
 
     def _frames(
-        self, scores: SpanPairScores, mask: Mask, places: Int[np.ndarray, "frame 2"]
+        self, scores: SpanPairScores, mask: WordMask, places: Int[np.ndarray, "frame 2"]
     ) -> Steps[list[tuple[Frame, ...]]]:
         """The frames of predicates at these places, each a row and a word."""
         if not len(places):
@@ -367,7 +367,7 @@ def _at(
 
 def _best(
     scores: Float[Tensor, "batch place"],
-    mask: Mask,
+    mask: WordMask,
     ratio: float,
     rows: Int[Tensor, " item"] | None = None,
     items: Int[Tensor, " item"] | None = None,

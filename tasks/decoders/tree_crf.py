@@ -11,7 +11,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from mtl.tasks.decoders.decoder import MEAN_FIELD_STEPS, Mask, PairScores, Words, of_other_words, scores_at
+from mtl.tasks.decoders.decoder import (
+    MEAN_FIELD_STEPS,
+    PairScores,
+    WordMask,
+    WordVectors,
+    of_other_words,
+    scores_at,
+)
 from mtl.tasks.decoders.dep import ArcBatch, DepDecoder, SiblingScores, TreeScores, siblings_of
 from mtl.tasks.task import UNKNOWN
 
@@ -28,7 +35,7 @@ class TreeCrf(DepDecoder):
     number of right heads is decoded (minimum Bayes risk).
     """
 
-    def loss(self, scores: TreeScores, targets: ArcBatch, mask: Mask) -> Float[Tensor, " batch"]:
+    def loss(self, scores: TreeScores, targets: ArcBatch, mask: WordMask) -> Float[Tensor, " batch"]:
         known, lengths, of_siblings = targets.heads != UNKNOWN, mask.sum(1), siblings_of(scores)
         gold = self._of_arcs(scores, targets.heads).sum(1)
         partial = (known.sum(1) < lengths).nonzero()[:, 0]
@@ -65,7 +72,7 @@ class TreeCrf(DepDecoder):
             partition: Tensor = trees.log_partition
             return partition
 
-    def head_probabilities(self, scores: TreeScores, mask: Mask) -> Float[Tensor, "batch word candidate"]:
+    def head_probabilities(self, scores: TreeScores, mask: WordMask) -> Float[Tensor, "batch word candidate"]:
         """The marginals of arcs: gradients of the sum over trees."""
         with torch.inference_mode(False), torch.enable_grad():
             arcs = scores.arcs.detach().clone().requires_grad_()
@@ -73,7 +80,7 @@ class TreeCrf(DepDecoder):
             siblings = None if siblings is None else siblings.detach().clone()
             return torch.autograd.grad(self.log_partition(arcs, siblings, mask.sum(1)).sum(), arcs)[0]
 
-    def _for_trees(self, scores: TreeScores, mask: Mask) -> Float[Tensor, "batch word candidate"]:
+    def _for_trees(self, scores: TreeScores, mask: WordMask) -> Float[Tensor, "batch word candidate"]:
         return self.head_probabilities(scores, mask).masked_fill(scores.arcs.isneginf(), -torch.inf)
 
     def _of_arcs(self, scores: TreeScores, heads: Int[Tensor, "batch word"]) -> Float[Tensor, "batch word"]:
@@ -137,7 +144,7 @@ class VariationalTrees(DepDecoder):
     and decoding are those of `DepDecoder`.
     """
 
-    def forward(self, words: Words, mask: Mask) -> PairScores:
+    def forward(self, words: WordVectors, mask: WordMask) -> PairScores:
         scores = super().forward(words, mask)
         assert isinstance(scores, SiblingScores)
         siblings = of_other_words(scores.siblings, mask)

@@ -32,7 +32,7 @@ from mtl.runs.folder.run import Content, Run, is_probed_encoder
 from mtl.tasks.in_words import counted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MeasuredHeads:
     """A table of heads: of a run, or of an encoder before training."""
 
@@ -52,7 +52,7 @@ class MeasuredHeads:
             table, provenance = heads_table.read_heads_table(self.file)
         return heads_table.in_categories(table), provenance
 
-    @property
+    @cached_property
     def provenance(self) -> Mapping[str, str]:
         """The provenance; empty if it cannot be read."""
         try:
@@ -134,7 +134,7 @@ class RunWithSetup:
 
 
 class RunSet:
-    """Runs with the setups that they have among themselves, in a given order; each is read once.
+    """Runs with the setups that they have among themselves, in a given order.
 
     A set of some of the runs has the same `notes`, to which everything that is left out is added. `bare` are
     measures on encoders before training.
@@ -147,6 +147,7 @@ class RunSet:
         bare: Iterable[MeasuredHeads] = (),
     ) -> None:
         self._runs = tuple(runs)
+        self._names = frozenset(run.name for run in self._runs)
         self.notes = [] if notes is None else notes
         self.bare = tuple(bare)
 
@@ -181,12 +182,11 @@ class RunSet:
         return len(self._runs)
 
     def __contains__(self, run: RunWithSetup) -> bool:
-        return any(run.folder == one.folder for one in self)
+        return run.name in self._names
 
     def __sub__(self, other: RunSet) -> RunSet:
         """The runs that are not among the others."""
-        names = {run.name for run in other}
-        return self.where(lambda run: run.name not in names)
+        return self.where(lambda run: run not in other)
 
     def where(self, kept: Callable[[RunWithSetup], object]) -> RunSet:
         """The runs for which the function is true, with the setups that they have here."""

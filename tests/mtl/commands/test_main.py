@@ -186,7 +186,7 @@ def test_help_of_a_command_has_two_spellings(capsys):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_that_runs_a_model_says_how_many_threads_it_uses(name, capsys):
     """By an option, or by the variable, which torch reads at its start."""
-    text = helped(capsys, *name.split(), "--help=all" if COMMANDS[name].configuration else "--help")
+    text = helped(capsys, *name.split(), "--help=all" if COMMANDS[name].file else "--help")
     assert ("OMP_NUM_THREADS" in text) == ("accelerator" in text)
 
 
