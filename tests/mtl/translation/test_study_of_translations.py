@@ -185,7 +185,7 @@ def test_a_study_of_translation_runs_through_to_its_report(tmp_path):
     assert '<section id="worth">' in text
     # Three kinds of masks with a target, two seeds.
     choices = pl.read_parquet(folder.path / "tables" / "choices.parquet")
-    assert set(choices["mask"]) == {"shared"}
+    assert set(choices["mask"]) == {"translate"}
     assert choices.height == 4
     moved = choices["open_at_choice"] + choices["forced_open"] - choices["forced_closed"]
     assert sorted(moved.to_list()) == [2, 2, 6, 6]
