@@ -5,8 +5,8 @@
     python -m tests.kit.mutants compare mutants.json before.jsonl after.jsonl
 
 A mutant is one changed place in a function that both checkouts have, in whatever file. Each is run against
-the fast tests of its room, in a worktree beside the checkout: first the files that name its module. `run` goes
-on where it was stopped; tests that fail without any mutant are noted and left out.
+the fast tests of its room, in a worktree beside the checkout: first the files that name its module. `run`
+goes on where it was stopped; tests that fail without any mutant are noted and left out.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -57,7 +58,7 @@ _OPPOSITES: dict[type, type] = {
 
 
 def draw(before: Path, after: Path) -> list[dict[str, Any]]:
-    """`EACH` mutants of every kind, no two in one function: its code, the place, its file in both checkouts."""
+    """`EACH` mutants of every kind, no two in one function: code, place, and its file in both checkouts."""
     old, new = _functions(before), _functions(after)
     shared = sorted(old.keys() & new.keys())
     places = [
@@ -221,7 +222,11 @@ def _tested(
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         log, child = Path(name, "log"), os.fork()
         if child == 0:
-            _test(scratch, files, left_out, log, mutant, compiled)
+            try:
+                _test(scratch, files, left_out, log, mutant, compiled)
+            except BaseException:
+                traceback.print_exc()
+            os._exit(4)
         code = None
         while code is None and time.monotonic() - start < _SECONDS:
             time.sleep(0.05)
