@@ -283,7 +283,18 @@ def _test(
             if report.failed:
                 self.say("failed", report.nodeid)
 
-    options = ["-q", "-n", "0", "-m", "not slow", "-p", "no:cacheprovider", f"--timeout={_TEST_SECONDS}"]
+    options = [
+        "-q",
+        "-n",
+        "0",
+        "-W",
+        "ignore::pytest.PytestAssertRewriteWarning",
+        "-m",
+        "not slow",
+        "-p",
+        "no:cacheprovider",
+        f"--timeout={_TEST_SECONDS}",
+    ]
     options += [f"--basetemp={log.with_name('temporary')}", *(f"--deselect={test}" for test in left_out)]
     options += ["-x"] if mutant else []
     code = import_module("pytest").main([*options, *map(str, files)], plugins=[Log()])
