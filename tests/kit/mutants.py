@@ -39,7 +39,7 @@ EACH = 16
 ROOMS = ("config", "corpora", "heads", "models", "training", "analysis", "runs", "commands")
 FEATURES = ("stem_cell", "curves")  # of `probes`: no part of the core
 SIDES = ("before", "after")
-_SECONDS, _TEST_SECONDS = 900, 120  # limits of a mutant's tests, and of one of them
+_SECONDS, _TEST_SECONDS = 1200, 240  # limits of a mutant's tests, and of one of them
 _MEMORY = 10 << 30
 _IMPORTED = (
     "torch",
@@ -155,7 +155,7 @@ def mutated(source: str, mutant: dict[str, Any]) -> str:
 
 
 def run(mutants: list[dict[str, Any]], checkouts: Sequence[Path], results: Sequence[Path]) -> None:
-    """Add what the files of results lack: a row per mutant, and one per room without a mutant."""
+    """Add what the results lack: the nearest tests of all mutants, then the others of their rooms."""
     os.environ |= {"HF_HUB_OFFLINE": "1", "POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
     for name in _IMPORTED:
         import_module(name)
@@ -165,57 +165,79 @@ def run(mutants: list[dict[str, Any]], checkouts: Sequence[Path], results: Seque
         if not scratch.exists():
             subprocess.run(["git", "worktree", "add", "-q", "--detach", scratch], cwd=checkout, check=True)
         subprocess.run(["git", "checkout", "-q", "."], cwd=scratch, check=True)
-    for mutant in mutants:
-        for side, scratch, result in zip(SIDES, scratches, results, strict=True):
-            rows = _rows(result)
-            path = Path(mutant[side])
-            room = Path("tests", *path.parts[: 2 if path.parts[0] == "mtl" else 1])
-            if not any(row.get("room") == str(room) for row in rows):
-                row = _tested(scratch, _named(scratch, room, ""), ())
-                rows.append(_add(result, {"room": str(room), "left_out": row.pop("failed"), **row}))
-            if not any(row.get("mutant") == mutant["mutant"] for row in rows):
-                left_out = next(row["left_out"] for row in rows if row.get("room") == str(room))
+    for whole in (False, True):
+        for mutant in sorted(mutants, key=lambda row: row["mutant"] % EACH):  # all kinds, however far it gets
+            for side, scratch, result in zip(SIDES, scratches, results, strict=True):
+                known = _outcomes(result).get(mutant["mutant"])
+                if known is None or (whole and known["outcome"] == "survived" and not known["whole"]):
+                    row = _with_mutant(
+                        scratch, Path(mutant[side]), mutant, _left_out(result), known is not None
+                    )
+                    _add(result, {"mutant": mutant["mutant"], "whole": known is not None, **row})
+        for scratch, result in zip(scratches, results, strict=True):
+            killing = sorted({test for row in _outcomes(result).values() for test in row["failed"]})
+            if killing:
+                row = _tested(scratch, killing, _left_out(result))
                 _add(
                     result,
-                    {"mutant": mutant["mutant"], **_with_mutant(scratch, room, path, mutant, left_out)},
+                    {"left_out": row["failed"], "without_mutant": len(killing), "seconds": row["seconds"]},
                 )
 
 
 def _with_mutant(
-    scratch: Path, room: Path, path: Path, mutant: dict[str, Any], left_out: Sequence[str]
+    scratch: Path, path: Path, mutant: dict[str, Any], left_out: Sequence[str], rest: bool
 ) -> dict[str, Any]:
-    file, start = scratch / path, time.monotonic()
+    """What the nearest tests say, or if they have nothing to say (`rest`) the others of the room."""
+    near, room = _nearest(scratch, path)
+    tests = [test for test in room if test not in near] if rest else near
+    if not tests:
+        return {"outcome": "survived", "failed": [], "code": None, "tests": 0, "seconds": 0}
+    file = scratch / path
     source, times = file.read_text(encoding="utf-8"), file.stat()
-    first = _named(scratch, room, rf"\bmtl\.{'.'.join(path.with_suffix('').parts).removeprefix('mtl.')}\b")
-    first.sort(key=lambda test: test.stem != f"test_{path.stem}")
-    others = [test for test in _named(scratch, room, "") if test not in first]
     file.write_text(mutated(source, mutant), encoding="utf-8")
     changed = (
         times.st_mtime + 2 + 2 * mutant["mutant"]
     )  # compiled code is known by its source's time and size
     os.utime(file, (changed, changed))
     try:
-        row: dict[str, Any] = {"outcome": "survived"}
-        for tests in filter(None, (first, others)):
-            if row["outcome"] == "survived":
-                row = _tested(
-                    scratch, tests, left_out, mutant=True, compiled=bool(re.search("numba|compiled", source))
-                )
+        return _tested(
+            scratch, tests, left_out, mutant=True, compiled=bool(re.search("numba|compiled", source))
+        )
     finally:
         file.write_text(source, encoding="utf-8")
         os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-    return {**row, "failed": row["failed"][:1], "seconds": round(time.monotonic() - start, 1)}
 
 
-def _named(scratch: Path, room: Path, pattern: str) -> list[Path]:
-    """The room's files of tests in which the pattern is found."""
+def _nearest(scratch: Path, path: Path) -> tuple[list[str], list[str]]:
+    """The room's tests that name the module (first `test_MODULE`) or a module that does; and all of them."""
+    room = Path("tests", *path.parts[: 2 if path.parts[0] == "mtl" else 1])
     files = [file.relative_to(scratch) for file in sorted((scratch / room).rglob("test_*.py"))]
-    core = [file for file in files if file.parts[1:3] not in [("probes", feature) for feature in FEATURES]]
-    return [file for file in core if re.search(pattern, (scratch / file).read_text(encoding="utf-8"))]
+    files = [file for file in files if file.parts[1:3] not in [("probes", feature) for feature in FEATURES]]
+    modules = [file for top in ("tasks", "probes", "mtl") for file in (scratch / top).rglob("*.py")]
+    importing = [file.relative_to(scratch) for file in modules if _names(file, [path])]
+    direct = [file for file in files if file.stem == f"test_{path.stem}" or _names(scratch / file, [path])]
+    direct.sort(key=lambda file: file.stem != f"test_{path.stem}")
+    others = [file for file in files if file not in direct and _names(scratch / file, importing)]
+    return [str(file) for file in (*direct, *others)], [str(file) for file in files]
+
+
+def _names(file: Path, modules: Sequence[Path]) -> bool:
+    """Whether the file's text has the dotted name of one of the modules, or imports it from its package."""
+    text = file.read_text(encoding="utf-8")
+    for module in modules:
+        *package, name = (
+            module.with_suffix("").parts
+            if module.parts[0] == "mtl"
+            else ("mtl", *module.with_suffix("").parts)
+        )
+        dotted = r"\.".join(package)
+        if re.search(rf"\b{dotted}(\.| import ([^\n]*\b)?){name}\b", text):
+            return True
+    return False
 
 
 def _tested(
-    scratch: Path, files: list[Path], left_out: Sequence[str], mutant: bool = False, compiled: bool = False
+    scratch: Path, files: Sequence[str], left_out: Sequence[str], mutant: bool = False, compiled: bool = False
 ) -> dict[str, Any]:
     """What a forked process says that has imported libraries, and nothing of the project."""
     start = time.monotonic()
@@ -250,7 +272,7 @@ def _tested(
 
 
 def _test(
-    scratch: Path, files: list[Path], left_out: Sequence[str], log: Path, mutant: bool, compiled: bool
+    scratch: Path, files: Sequence[str], left_out: Sequence[str], log: Path, mutant: bool, compiled: bool
 ) -> None:
     """Run the tests in this process, and end it."""
     os.setsid()
@@ -297,7 +319,7 @@ def _test(
     ]
     options += [f"--basetemp={log.with_name('temporary')}", *(f"--deselect={test}" for test in left_out)]
     options += ["-x"] if mutant else []
-    code = import_module("pytest").main([*options, *map(str, files)], plugins=[Log()])
+    code = import_module("pytest").main([*options, *files], plugins=[Log()])
     if not str(getattr(sys.modules.get("mtl"), "__file__", scratch)).startswith(str(scratch)):
         Log().say("elsewhere", "")
     sys.stdout.flush()
@@ -306,21 +328,24 @@ def _test(
 
 def compare(mutants: list[dict[str, Any]], results: Sequence[Path]) -> str:
     """A table of how many mutants were killed, by kind and room, and a line for each that was not."""
-    outcomes = [{row["mutant"]: row["outcome"] for row in _rows(path) if "mutant" in row} for path in results]
+    outcomes = [_outcomes(path) for path in results]
     both = [mutant for mutant in mutants if all(mutant["mutant"] in side for side in outcomes)]
     lines = ["| | drawn | killed before | killed after |", "|---|---|---|---|"]
     for name in (*KINDS, *sorted({_room(mutant) for mutant in both}), "all"):
         rows = [mutant for mutant in both if name in (mutant["kind"], _room(mutant), "all")]
-        killed = [sum(side[row["mutant"]] != "survived" for row in rows) for side in outcomes]
+        killed = [sum(side[row["mutant"]]["outcome"] != "survived" for row in rows) for side in outcomes]
         lines.append(f"| {name} | {len(rows)} | {killed[0]} | {killed[1]} |")
     for mutant in both:
-        survived = [
-            side for side, of in zip(SIDES, outcomes, strict=True) if of[mutant["mutant"]] == "survived"
+        rows = [side[mutant["mutant"]] for side in outcomes]
+        words = [
+            f"{side}{'' if row['whole'] else ' (nearest tests)'}"
+            for side, row in zip(SIDES, rows, strict=True)
+            if row["outcome"] == "survived"
         ]
-        if survived:
+        if words:
             place = f"{mutant['after']} {mutant['function']}: {mutant['from']} -> {mutant['to']}"
-            lines.append(f"{mutant['mutant']} survived {' and '.join(survived)}: {place}")
-    limits = [sum(outcome == "limit" for outcome in side.values()) for side in outcomes]
+            lines.append(f"{mutant['mutant']} survived {' and '.join(words)}: {place}")
+    limits = [sum(row["outcome"] == "limit" for row in side.values()) for side in outcomes]
     return "\n".join([*lines, f"of the killed, at a time limit: {limits[0]} before, {limits[1]} after"])
 
 
@@ -328,15 +353,26 @@ def _room(mutant: dict[str, Any]) -> str:
     return re.sub(r"^((mtl/)?\w+)/.*", r"\1", mutant["after"])
 
 
+def _outcomes(path: Path) -> dict[int, dict[str, Any]]:
+    """The last row of every mutant, but for those killed by tests that fail without any."""
+    left_out = set(_left_out(path))
+    return {
+        row["mutant"]: row for row in _rows(path) if "mutant" in row and not left_out & set(row["failed"])
+    }
+
+
+def _left_out(path: Path) -> list[str]:
+    return [test for row in _rows(path) for test in row.get("left_out", ())]
+
+
 def _rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def _add(path: Path, row: dict[str, Any]) -> dict[str, Any]:
+def _add(path: Path, row: dict[str, Any]) -> None:
     with path.open("a") as file:
         print(json.dumps(row), file=file)
     print(path.name, row, flush=True)
-    return row
 
 
 if __name__ == "__main__":
