@@ -1,12 +1,12 @@
 """Do fewer tests still find what is wrong? Faults put into the core, and how many of them its tests find.
 
-    python -m tests.kit.mutants draw BEFORE AFTER mutants.json                      # two checkouts
+    python -m tests.kit.mutants draw mutants.json BEFORE AFTER                      # two checkouts
     python -m tests.kit.mutants run mutants.json BEFORE before.jsonl AFTER after.jsonl
     python -m tests.kit.mutants compare mutants.json before.jsonl after.jsonl
 
 A mutant is one changed place in a function that both checkouts have, in whatever file. Each is run against
-the fast tests of its room, in a worktree beside the checkout: first the files that name its module. `run`
-goes on where it was stopped; tests that fail without any mutant are noted and left out.
+the fast tests of its room, in a worktree beside the checkout: first the files that name its module, then
+those that name one that imports it, then the others. `run` goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -36,18 +36,16 @@ from typing import Any
 SEED = 1
 KINDS = ("comparison", "constant", "sign", "condition", "return")
 EACH = 16
-ROOMS = ("config", "corpora", "heads", "models", "training", "analysis", "runs", "commands")
-FEATURES = ("stem_cell", "curves")  # of `probes`: no part of the core
 SIDES = ("before", "after")
-_SECONDS, _TEST_SECONDS = 1200, 240  # limits of a mutant's tests, and of one of them
-_MEMORY = 10 << 30
+_ROOMS = ("config", "corpora", "heads", "models", "training", "analysis", "runs", "commands")
+_NOT_CORE = ("probes/stem_cell/", "probes/curves/")
+_SECONDS, _TEST_SECONDS, _MEMORY = 1200, 240, 10 << 30  # limits of a mutant's tests, and of one of them
 _IMPORTED = (
-    "torch",
-    "transformers.models.bert.modeling_bert",
-    "pytorch_lightning",
-    "polars",
-    "scipy.stats",
-    "numba",
+    "torch", "pytorch_lightning", "polars", "numba", "scipy.stats", "sklearn.metrics", "nltk", "torchjd",
+    "pytest", "hypothesis", "beartype", "jaxtyping", "anyio.pytest_plugin", "xdist.plugin",
+)  # fmt: skip
+_FAMILIES = (
+    "bert roberta electra deberta_v2 distilbert albert t5 mbart bart marian gpt2 llama clip vit wav2vec2"
 )
 _OPPOSITES: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -55,21 +53,20 @@ _OPPOSITES: dict[type, type] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.USub: ast.UAdd,
     ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
+Row = dict[str, Any]
 
 
-def draw(before: Path, after: Path) -> list[dict[str, Any]]:
+def draw(before: Path, after: Path) -> list[Row]:
     """`EACH` mutants of every kind, no two in one function: code, place, and its file in both checkouts."""
     old, new = _functions(before), _functions(after)
-    shared = sorted(old.keys() & new.keys())
     places = [
         (kind, code, number, ast.unparse(node), text)
-        for code in shared
+        for code in sorted(old.keys() & new.keys())
         for number, (kind, node, text) in enumerate(_places(new[code][1]))
     ]
-    counts = Counter(kind for kind, *_ in places)
-    print(f"{len(old)} functions before, {len(new)} after, {len(shared)} in both with places {dict(counts)}")
+    print(f"{len(old)} functions before, {len(new)} after, {len(old.keys() & new.keys())} in both")
     random.Random(SEED).shuffle(places)
-    drawn: list[dict[str, Any]] = []
+    drawn: list[Row] = []
     for kind, code, number, original, text in sorted(places, key=lambda place: KINDS.index(place[0])):
         if sum(row["kind"] == kind for row in drawn) < EACH and all(row["code"] != code for row in drawn):
             row = {"mutant": len(drawn), "kind": kind, "function": new[code][1].name, "code": code}
@@ -81,13 +78,15 @@ def draw(before: Path, after: Path) -> list[dict[str, Any]]:
 def _functions(checkout: Path) -> dict[str, tuple[Path, Any]]:
     """The core's functions with their files, by a hash of their code; those whose code is there once."""
     found = defaultdict(list)
-    for top in ("tasks", "probes", *(f"mtl/{room}" for room in ROOMS)):
-        for file in sorted((checkout / top).rglob("*.py")):
-            path = file.relative_to(checkout)
-            if path.parts[:2] not in [("probes", feature) for feature in FEATURES]:
-                for function in _defined(ast.parse(file.read_text(encoding="utf-8"))):
-                    if "cuda" not in ast.unparse(function):
-                        found[_code(function)].append((path, function))
+    for file in (
+        file
+        for top in ("tasks", "probes", *(f"mtl/{room}" for room in _ROOMS))
+        for file in sorted((checkout / top).rglob("*.py"))
+    ):
+        path = file.relative_to(checkout)
+        for function in _defined(ast.parse(file.read_text(encoding="utf-8"))):
+            if not str(path).startswith(_NOT_CORE) and "cuda" not in ast.unparse(function):
+                found[_code(function)].append((path, function))
     return {code: places[0] for code, places in found.items() if len(places) == 1}
 
 
@@ -134,16 +133,15 @@ def _walk(node: Any) -> Iterator[Any]:
     """A node and those in it; no annotations, decorators, raised errors, f-strings and `TYPE_CHECKING`."""
     yield node
     for field, value in ast.iter_fields(node):
-        if field not in ("annotation", "returns", "decorator_list"):
-            for child in value if isinstance(value, list) else [value]:
-                typing = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
-                if isinstance(child, ast.AST) and not (
-                    typing or isinstance(child, ast.Raise | ast.JoinedStr)
-                ):
-                    yield from _walk(child)
+        for child in value if isinstance(value, list) else [value]:
+            left_out = field in ("annotation", "returns", "decorator_list")
+            left_out |= isinstance(child, ast.Raise | ast.JoinedStr)
+            left_out |= isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+            if isinstance(child, ast.AST) and not left_out:
+                yield from _walk(child)
 
 
-def mutated(source: str, mutant: dict[str, Any]) -> str:
+def mutated(source: str, mutant: Row) -> str:
     """A file's text with the mutant in it; all else is as it was."""
     function = next(each for each in _defined(ast.parse(source)) if _code(each) == mutant["code"])
     _, node, text = list(_places(function))[mutant["place"]]
@@ -154,130 +152,115 @@ def mutated(source: str, mutant: dict[str, Any]) -> str:
     return (source.encode()[:start] + text.encode() + source.encode()[end:]).decode()
 
 
-def run(mutants: list[dict[str, Any]], checkouts: Sequence[Path], results: Sequence[Path]) -> None:
-    """Add what the results lack: the nearest tests of all mutants, then the others of their rooms."""
+def run(mutants: list[Row], checkouts: Sequence[Path], results: Sequence[Path]) -> None:
+    """Add to the results what they lack; tests that fail without any mutant are noted and left out."""
     os.environ |= {"HF_HUB_OFFLINE": "1", "POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    for name in _IMPORTED:
+    for name in (*_IMPORTED, *(f"transformers.models.{name}.modeling_{name}" for name in _FAMILIES.split())):
         import_module(name)
+    import_module("numba").njit(lambda: 0)()  # it prepares its compiler at the first call
     gc.freeze()
     scratches = [checkout.resolve().with_name(f"{checkout.name}-mutated") for checkout in checkouts]
     for checkout, scratch in zip(checkouts, scratches, strict=True):
         if not scratch.exists():
             subprocess.run(["git", "worktree", "add", "-q", "--detach", scratch], cwd=checkout, check=True)
         subprocess.run(["git", "checkout", "-q", "."], cwd=scratch, check=True)
-    for whole in (False, True):
+    for part in range(3):
         for mutant in sorted(mutants, key=lambda row: row["mutant"] % EACH):  # all kinds, however far it gets
             for side, scratch, result in zip(SIDES, scratches, results, strict=True):
-                known = _outcomes(result).get(mutant["mutant"])
-                if known is None or (whole and known["outcome"] == "survived" and not known["whole"]):
-                    row = _with_mutant(
-                        scratch, Path(mutant[side]), mutant, _left_out(result), known is not None
-                    )
-                    _add(result, {"mutant": mutant["mutant"], "whole": known is not None, **row})
+                known = _outcomes(result).get(mutant["mutant"], {"outcome": "survived", "part": -1})
+                if known["outcome"] == "survived" and known["part"] < part:
+                    row = _with_mutant(scratch, Path(mutant[side]), mutant, _left_out(result), part)
+                    _add(result, {"mutant": mutant["mutant"], "part": part, **row})
         for scratch, result in zip(scratches, results, strict=True):
-            killing = sorted({test for row in _outcomes(result).values() for test in row["failed"]})
-            if killing:
-                row = _tested(scratch, killing, _left_out(result))
-                _add(
-                    result,
-                    {"left_out": row["failed"], "without_mutant": len(killing), "seconds": row["seconds"]},
-                )
+            tests = sorted({test for row in _outcomes(result).values() for test in row["failed"]})
+            row = _tested(scratch, tests, _left_out(result), "--maxfail=1000")
+            _add(result, {"left_out": row["failed"], "without_mutant": len(tests), "seconds": row["seconds"]})
 
 
-def _with_mutant(
-    scratch: Path, path: Path, mutant: dict[str, Any], left_out: Sequence[str], rest: bool
-) -> dict[str, Any]:
-    """What the nearest tests say, or if they have nothing to say (`rest`) the others of the room."""
-    near, room = _nearest(scratch, path)
-    tests = [test for test in room if test not in near] if rest else near
-    if not tests:
-        return {"outcome": "survived", "failed": [], "code": None, "tests": 0, "seconds": 0}
+def _with_mutant(scratch: Path, path: Path, mutant: Row, left_out: Sequence[str], part: int) -> Row:
+    tests = _parts(scratch, path)[part]
     file = scratch / path
     source, times = file.read_text(encoding="utf-8"), file.stat()
     file.write_text(mutated(source, mutant), encoding="utf-8")
     changed = (
         times.st_mtime + 2 + 2 * mutant["mutant"]
-    )  # compiled code is known by its source's time and size
+    )  # known by it, compiled code is not taken for another's
     os.utime(file, (changed, changed))
     try:
-        return _tested(
-            scratch, tests, left_out, mutant=True, compiled=bool(re.search("numba|compiled", source))
-        )
+        compiled = re.search(rf"@.*(njit|compiled)\b.*\n(@.*\n)*def {mutant['function']}\(", source)
+        return _tested(scratch, tests, left_out, "-x", bool(compiled))
     finally:
         file.write_text(source, encoding="utf-8")
         os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-def _nearest(scratch: Path, path: Path) -> tuple[list[str], list[str]]:
-    """The room's tests that name the module (first `test_MODULE`) or a module that does; and all of them."""
-    room = Path("tests", *path.parts[: 2 if path.parts[0] == "mtl" else 1])
-    files = [file.relative_to(scratch) for file in sorted((scratch / room).rglob("test_*.py"))]
-    files = [file for file in files if file.parts[1:3] not in [("probes", feature) for feature in FEATURES]]
+def _parts(scratch: Path, path: Path) -> list[list[str]]:
+    """The room's files of tests: that name the module, that name one that imports it, the others."""
+    room = scratch.joinpath("tests", *path.parts[: 2 if path.parts[0] == "mtl" else 1])
     modules = [file for top in ("tasks", "probes", "mtl") for file in (scratch / top).rglob("*.py")]
     importing = [file.relative_to(scratch) for file in modules if _names(file, [path])]
-    direct = [file for file in files if file.stem == f"test_{path.stem}" or _names(scratch / file, [path])]
-    direct.sort(key=lambda file: file.stem != f"test_{path.stem}")
-    others = [file for file in files if file not in direct and _names(scratch / file, importing)]
-    return [str(file) for file in (*direct, *others)], [str(file) for file in files]
+    parts: list[list[str]] = [[], [], []]
+    for file in sorted(room.rglob("test_*.py"), key=lambda file: (file.stem != f"test_{path.stem}", file)):
+        near = [file.stem == f"test_{path.stem}" or _names(file, [path]), _names(file, importing), True]
+        test = str(file.relative_to(scratch))
+        if not test.startswith(tuple(f"tests/{folder}" for folder in _NOT_CORE)):
+            parts[near.index(True)].append(test)
+    return parts
 
 
 def _names(file: Path, modules: Sequence[Path]) -> bool:
     """Whether the file's text has the dotted name of one of the modules, or imports it from its package."""
     text = file.read_text(encoding="utf-8")
     for module in modules:
-        *package, name = (
-            module.with_suffix("").parts
-            if module.parts[0] == "mtl"
-            else ("mtl", *module.with_suffix("").parts)
-        )
-        dotted = r"\.".join(package)
-        if re.search(rf"\b{dotted}(\.| import ([^\n]*\b)?){name}\b", text):
+        package = ".".join(("mtl", *module.parent.parts)).removeprefix("mtl.mtl").removeprefix(".") or "mtl"
+        if re.search(rf"\b{package}(\.| import ([^\n]*\b)?){module.stem}\b", text):
             return True
     return False
 
 
 def _tested(
-    scratch: Path, files: Sequence[str], left_out: Sequence[str], mutant: bool = False, compiled: bool = False
-) -> dict[str, Any]:
+    scratch: Path, tests: Sequence[str], left_out: Sequence[str], option: str, compiled: bool = False
+) -> Row:
     """What a forked process says that has imported libraries, and nothing of the project."""
+    if not tests:
+        return {"outcome": "survived", "failed": [], "code": 5, "seconds": 0}
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
-        log, child = Path(name, "log"), os.fork()
+        folder, child = Path(name), os.fork()
         if child == 0:
             try:
-                _test(scratch, files, left_out, log, mutant, compiled)
+                _test(
+                    scratch, [option, *tests, *(f"--deselect={test}" for test in left_out)], folder, compiled
+                )
             except BaseException:
                 traceback.print_exc()
             os._exit(4)
         code = None
-        while code is None and time.monotonic() - start < _SECONDS:
-            time.sleep(0.05)
-            ended, status = os.waitpid(child, os.WNOHANG)
-            code = os.waitstatus_to_exitcode(status) if ended else None
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
+        try:
+            while code is None and time.monotonic() - start < _SECONDS:
+                time.sleep(0.05)
+                ended, status, used = os.wait4(child, os.WNOHANG)
+                code = os.waitstatus_to_exitcode(status) if ended else None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
         if code is None:
-            os.waitpid(child, 0)
-        said = [line.split(" ", 1) for line in log.read_text().splitlines()] if log.exists() else []
-        output = Path(name, "output").read_text(errors="replace")
-    if code == 4 or (said and said[-1][0] == "elsewhere"):
+            used = os.wait4(child, 0)[2]
+        failed = (folder / "failed").read_text().splitlines() if (folder / "failed").exists() else []
+        output = (folder / "output").read_text(errors="replace")
+    if code == 4:
         raise RuntimeError(f"the tests did not run in {scratch}: {output}")
-    failed = [test for word, test in said if word in ("failed", "limit")]
-    limit = code is None or any(word == "limit" for word, _ in said)
-    if code not in (0, 5) and not failed:  # it ended in the middle of a test
-        failed = [test for word, test in said if word == "start"][-1:]
+    limit = code is None or "Failed: Timeout (>" in output
     outcome = "limit" if limit else "survived" if code in (0, 5) else "killed"
-    row = {"outcome": outcome, "failed": failed, "code": code, "seconds": round(time.monotonic() - start, 1)}
-    return row if code in (0, 1, 5, None) else row | {"output": output[-1000:]}
+    seconds = round(used.ru_utime + used.ru_stime, 1)  # of the processor
+    return {"outcome": outcome, "failed": failed, "code": code, "seconds": seconds}
 
 
-def _test(
-    scratch: Path, files: Sequence[str], left_out: Sequence[str], log: Path, mutant: bool, compiled: bool
-) -> None:
-    """Run the tests in this process, and end it."""
+def _test(scratch: Path, arguments: Sequence[str], folder: Path, compiled: bool) -> None:
+    """Run tests in this process, and end it."""
     os.setsid()
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
-    output = os.open(log.with_name("output"), os.O_WRONLY | os.O_CREAT)
+    output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.chdir(scratch)
@@ -286,74 +269,49 @@ def _test(
     for name in [name for name in sys.modules if name.split(".")[0] in ("tests", "mtl")]:
         del sys.modules[name]
     if compiled:  # numba does not see changes of other files
-        os.environ["NUMBA_CACHE_DIR"] = str(log.with_name("numba"))
+        os.environ["NUMBA_CACHE_DIR"] = str(folder / "numba")
         import_module("numba.core.config").reload_config()
 
-    class Log:
-        def say(self, word: str, test: str) -> None:
-            with log.open("a") as file:
-                print(word, test, file=file)
-
-        def pytest_runtest_logstart(self, nodeid: str) -> None:
-            self.say("start", nodeid)
-
+    class Failed:
         def pytest_runtest_logreport(self, report: Any) -> None:
             if report.failed:
-                self.say("limit" if "Timeout (>" in report.longreprtext else "failed", report.nodeid)
+                with (folder / "failed").open("a") as file:
+                    print(report.nodeid, file=file)
 
-        def pytest_collectreport(self, report: Any) -> None:
-            if report.failed:
-                self.say("failed", report.nodeid)
+        pytest_collectreport = pytest_runtest_logreport
 
-    options = [
-        "-q",
-        "-n",
-        "0",
-        "-W",
-        "ignore::pytest.PytestAssertRewriteWarning",
-        "-m",
-        "not slow",
-        "-p",
-        "no:cacheprovider",
-        f"--timeout={_TEST_SECONDS}",
-    ]
-    options += [f"--basetemp={log.with_name('temporary')}", *(f"--deselect={test}" for test in left_out)]
-    options += ["-x"] if mutant else []
-    code = import_module("pytest").main([*options, *files], plugins=[Log()])
-    if not str(getattr(sys.modules.get("mtl"), "__file__", scratch)).startswith(str(scratch)):
-        Log().say("elsewhere", "")
+    options = (
+        f"-q -n 0 -p no:cacheprovider --timeout={_TEST_SECONDS} --basetemp={folder / 'temporary'}".split()
+    )
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning", "-m", "not slow"]
+    code = import_module("pytest").main([*options, *arguments], plugins=[Failed()])
     sys.stdout.flush()
-    os._exit(code)
+    of_scratch = str(getattr(sys.modules.get("mtl"), "__file__", scratch)).startswith(str(scratch))
+    os._exit(code if of_scratch else 4)
 
 
-def compare(mutants: list[dict[str, Any]], results: Sequence[Path]) -> str:
+def compare(mutants: list[Row], results: Sequence[Path]) -> str:
     """A table of how many mutants were killed, by kind and room, and a line for each that was not."""
     outcomes = [_outcomes(path) for path in results]
-    both = [mutant for mutant in mutants if all(mutant["mutant"] in side for side in outcomes)]
-    lines = ["| | drawn | killed before | killed after |", "|---|---|---|---|"]
-    for name in (*KINDS, *sorted({_room(mutant) for mutant in both}), "all"):
-        rows = [mutant for mutant in both if name in (mutant["kind"], _room(mutant), "all")]
-        killed = [sum(side[row["mutant"]]["outcome"] != "survived" for row in rows) for side in outcomes]
+    rooms = {row["mutant"]: re.sub(r"^((mtl/)?\w+)/.*", r"\1", row["after"]) for row in mutants}
+    run_in_both = [row for row in mutants if all(row["mutant"] in side for side in outcomes)]
+    lines = ["| | drawn | killed before | killed after |", "|---|---:|---:|---:|"]
+    for name in (*KINDS, *sorted(set(rooms.values())), "all"):
+        rows = [row["mutant"] for row in run_in_both if name in (row["kind"], rooms[row["mutant"]], "all")]
+        killed = [sum(side[mutant]["outcome"] != "survived" for mutant in rows) for side in outcomes]
         lines.append(f"| {name} | {len(rows)} | {killed[0]} | {killed[1]} |")
-    for mutant in both:
-        rows = [side[mutant["mutant"]] for side in outcomes]
-        words = [
-            f"{side}{'' if row['whole'] else ' (nearest tests)'}"
-            for side, row in zip(SIDES, rows, strict=True)
-            if row["outcome"] == "survived"
-        ]
-        if words:
-            place = f"{mutant['after']} {mutant['function']}: {mutant['from']} -> {mutant['to']}"
-            lines.append(f"{mutant['mutant']} survived {' and '.join(words)}: {place}")
+    for row in run_in_both:
+        of = dict(zip(SIDES, (side[row["mutant"]] for side in outcomes), strict=True))
+        place = f"{row['after']} {row['function']}: {row['from']} -> {row['to']}"
+        for side, result in of.items():
+            if result["outcome"] == "survived":
+                by = "" if result["part"] == 2 else " (nearest tests)"
+                lines.append(f"{row['mutant']} survived {side}{by}: {place}")
     limits = [sum(row["outcome"] == "limit" for row in side.values()) for side in outcomes]
     return "\n".join([*lines, f"of the killed, at a time limit: {limits[0]} before, {limits[1]} after"])
 
 
-def _room(mutant: dict[str, Any]) -> str:
-    return re.sub(r"^((mtl/)?\w+)/.*", r"\1", mutant["after"])
-
-
-def _outcomes(path: Path) -> dict[int, dict[str, Any]]:
+def _outcomes(path: Path) -> dict[int, Row]:
     """The last row of every mutant, but for those killed by tests that fail without any."""
     left_out = set(_left_out(path))
     return {
@@ -365,24 +323,22 @@ def _left_out(path: Path) -> list[str]:
     return [test for row in _rows(path) for test in row.get("left_out", ())]
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def _add(path: Path, row: dict[str, Any]) -> None:
+def _add(path: Path, row: Row) -> None:
     with path.open("a") as file:
         print(json.dumps(row), file=file)
     print(path.name, row, flush=True)
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "draw":
-        made = draw(Path(sys.argv[2]), Path(sys.argv[3]))
-        Path(sys.argv[4]).write_text("[\n" + ",\n".join(map(json.dumps, made)) + "\n]\n")
+    word, at, *names = sys.argv[1:]
+    paths = [Path(name).resolve() for name in names]
+    if word == "draw":
+        Path(at).write_text("[\n" + ",\n".join(map(json.dumps, draw(*paths))) + "\n]\n")
+    elif word == "run":
+        run(json.loads(Path(at).read_text()), paths[::2], paths[1::2])
     else:
-        given = json.loads(Path(sys.argv[2]).read_text())
-        paths = [Path(name).resolve() for name in sys.argv[3:]]
-        if sys.argv[1] == "run":
-            run(given, paths[::2], paths[1::2])
-        else:
-            print(compare(given, paths))
+        print(compare(json.loads(Path(at).read_text()), paths))
