@@ -19,6 +19,7 @@ from mtl.probes.figures.head_maps import (
     best_label_of_heads,
     correlation_matrix,
     head_label_heatmap,
+    head_maps,
     label_map,
     layer_lines,
 )
@@ -26,6 +27,8 @@ from mtl.probes.figures.masks import (
     animation,
     gates_over_time,
     grey_overlap,
+    history_panels,
+    importance_history,
     mask_picture,
     rgb_image,
     rgb_overlap,
@@ -35,6 +38,7 @@ from mtl.probes.figures.scores import PER_ROW, heads_kept, label_accuracy, learn
 from mtl.probes.figures.style import COLUMN, FAINT, FORCED, MOSTLY_FORCED, looks_of, pixels, render
 from mtl.probes.sites import Site
 from tests.probes import worlds
+from tests.probes.figure_makers import made_table
 
 LAYERS, HEADS = 3, 4
 
@@ -259,6 +263,15 @@ def test_mask_picture_shows_the_last_step(gate):
         mask_picture(history(gate)[1:])
 
 
+def test_importance_is_shown_as_shares_and_nothing_is_struck_through(gate):
+    importance = history(gate + 0.1).rename({"gate": "value"})
+    figure = history_panels(importance_history(importance))
+    for task, axes in enumerate(figure.axes[:2]):
+        values = gate[-1, task] + 0.1
+        expected = 255 * (1 - values / values.max())[..., None] * np.ones(3)
+        np.testing.assert_allclose(cells(figure, axes), expected, atol=2)
+
+
 @pytest.mark.parametrize("kind", ["gif", "webp"])
 def test_animation_shows_every_step_and_is_the_same_every_time(gate, kind, tmp_path):
     paths = [tmp_path / f"{name}.{kind}" for name in "ab"]
@@ -292,6 +305,19 @@ def test_gates_over_time_has_heads_downwards_and_time_across(gate):
         for layer, head in ((0, 0), (1, 3), (2, 2)):
             grey = at(figure, axes, 10 * step + 5, layer * HEADS + head + 0.5)
             np.testing.assert_allclose(grey, 255 * (1 - gate[step, 1, layer, head]), atol=2)
+
+
+def test_maps_of_heads_are_of_the_setup_in_their_title():
+    rows = [
+        ("pos", setup, "self", layer, head, value + layer + 0.1 * head, False)
+        for setup, value in (("STL", 1.0), ("MTL-2", 5.0))
+        for layer in range(LAYERS)
+        for head in range(HEADS)
+    ]
+    columns = ("task", "setup", "attention", "layer", "head", "value", "significant")
+    figure = head_maps(made_table(rows, *columns), "ablation", "points")
+    shown = {axes.get_title(): axes.images[0].get_array()[1, 2] for axes in figure.axes if axes.images}
+    assert shown == pytest.approx({"pos, STL": 2.2, "pos, MTL-2": 6.2})
 
 
 def test_correlation_matrix_has_each_pair_once_and_zero_is_white():

@@ -126,6 +126,8 @@ def test_each_layer_by_hand() -> None:
     assert texts(words) == [
         "nsubj", "root", "obj", "punct", "Ann", "saw", "我们", ".", "NNP", "VBD", "PRP", ".", "EVENT", "PER",
     ]  # fmt: skip
+    heights = {element.text: float(element.get("y", "")) for element in words.iter(f"{SVG}text")}
+    assert heights["obj"] < heights["Ann"] < heights["NNP"] < min(heights["EVENT"], heights["PER"])
     assert sorted(texts(tree)) == sorted(
         ["TOP", "S", "NP", "NNP", "Ann", "VP", "VBD", "saw", "NP", "PRP", "我们", ".", "."]
     )

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mtl.analysis.plain import head_gradients
+from mtl.analysis.plain import copies_of, head_gradients
 from mtl.heads.tap import HeadOutputs
 
 HEADS, SIZE = 3, 4
@@ -94,3 +94,10 @@ def test_only_rows_in_the_order_of_the_examples_share_a_pass(dtype: torch.dtype)
     changed, alike = head_gradients(other.tanh().sum((1, 2, 3))[order], outputs, HEADS)
     assert not alike
     torch.testing.assert_close(changed.example, in_order.example[order])
+
+
+def test_only_what_has_a_value_for_each_row_is_copied() -> None:
+    batch = {"ids": torch.tensor([[1], [2]]), "texts": ["a", "b"], "labels": ["x", "y", "z"], "width": 2}
+    copied = copies_of(batch, 2, 2)
+    assert copied.pop("ids").tolist() == [[1], [2], [1], [2]]
+    assert copied == {"texts": ["a", "b"] * 2, "labels": ["x", "y", "z"], "width": 2}

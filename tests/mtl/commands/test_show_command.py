@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mtl.commands.main import main
+from mtl.corpora.formats.jsonl import read_jsonl
 from tests.mtl.commands.runs_for_commands import made_run
 
 
@@ -46,7 +47,12 @@ def test_examples_of_a_run(run: Path, tmp_path: Path, capsys) -> None:
     assert out.stat().st_size > 1000
     name = next(line for line in printed.splitlines() if "surest misses" in line).rpartition(", ")[2].strip()
     assert main(["show", str(run), "L0H1", "--relation=det", "--split=dev", f"--id={name}"]) == 0
-    assert f"L0H1, {name}" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"L0H1, {name}" in printed
+    sentence = next(each for each in read_jsonl(run.parent / "toy" / "dev.jsonl") if each.id == name)
+    rows = [line.split("│")[1].strip() for line in printed.splitlines() if "det of " in line]
+    labels = sentence.arcs.relations
+    assert rows == [word for word, label in zip(sentence.words, labels, strict=True) if label == "det"]
 
 
 @pytest.mark.parametrize(

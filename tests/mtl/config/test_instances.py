@@ -52,6 +52,13 @@ def test_the_short_form_is_put_where_it_belongs(tmp_path: Path) -> None:
     assert [task.layer for task in config.chosen().values()] == ["tags", "topic", "slots"]
 
 
+def test_half_of_a_task_has_its_changed_settings() -> None:
+    config = configured("mtl train", TrainConfig, ["--tasks=[dep~a]", "--dep.arc_dim=100", "--corpus.path=x"])
+    half, whole = config.task("dep~a"), config.task("dep")
+    assert (half.half, whole.half) == ("a", None)
+    assert config.instances["dep~a"].settings() == {"arc_dim": 100}
+
+
 def test_a_list_on_the_command_line_chooses_among_the_tasks_of_the_file(tmp_path: Path) -> None:
     config = given(tmp_path, SHORT, "--tasks=[slots]")
     assert list(config.chosen()) == ["slots"]

@@ -93,6 +93,13 @@ def test_loading_leaves_the_random_generator_as_it_is(tmp_path: Path):
     assert torch.equal(torch.get_rng_state(), generator)
 
 
+def test_a_model_knows_the_files_of_each_task(tmp_path: Path):
+    folder = run_of(tmp_path / "run", model_of())
+    files = {"pos": {"train": "a/train.conllu"}, "instances": {"cola": {"train": "b/en.txt:b/de.txt"}}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG | {"corpus": files}))
+    assert JointModel.from_pretrained(folder).origin.corpus == "pos: train.conllu, cola: en.txt:de.txt"
+
+
 def test_what_is_pushed_is_loaded_again(hub: Hub, tmp_path: Path):
     model = JointModel.from_pretrained(run_of(tmp_path / "run", model_of()))
     made = model.push_to_hub("someone/parser", token="good", commit_message="first")

@@ -13,6 +13,7 @@ from mtl.training.balancers import (
     Balancer,
     Fixed,
     GradNorm,
+    KeptGradients,
     MovingAverage,
     PCGrad,
     Uncertainty,
@@ -335,3 +336,20 @@ def test_inner_products_have_all_digits_where_training_runs_in_bfloat16() -> Non
     with torch.autocast("cpu", torch.bfloat16):
         found = gram_matrix(losses, list("abc"), list(encoder.parameters()))
     torch.testing.assert_close(found, exact)
+
+
+def test_kept_gradients_are_those_of_the_weighted_losses_of_all_batches() -> None:
+    shared, own = nn.Parameter(torch.randn(2, 3)), nn.Parameter(torch.randn(4))
+    batches = torch.randn(2, 2, 3)
+    weights = {"pos": torch.tensor(0.5), "dep": torch.tensor(3.0)}
+
+    def losses(batch: Tensor) -> dict[str, Tensor]:
+        product = (shared * batch).sum()
+        return {"pos": product**2, "dep": product * own.sum()}
+
+    kept = KeptGradients([shared, own])
+    for batch in batches:
+        kept.add(losses(batch))
+    found = torch.autograd.grad(kept.weighted(weights), [shared, own])
+    total = torch.stack([weights[name] * loss for batch in batches for name, loss in losses(batch).items()])
+    torch.testing.assert_close(found, torch.autograd.grad(total.sum(), [shared, own]))

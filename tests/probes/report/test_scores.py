@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import polars as pl
 import pytest
 
 from mtl.probes.report.data import HISTORY, SCORES, ReportData, Setup
 from mtl.probes.report.page_part import joint_costs, printed_scores, score_rows
+from mtl.probes.report.report import across, label_skills
+from mtl.probes.sites import Site
+from mtl.probes.statistics.masks import Masks
+from tests.probes import worlds
 
 ALONE = Setup("STL", None, single=True, trained=("pos", "dep"))
 JOINT = Setup("MTL-2", "STL", single=False, tasks=2, trained=("pos", "dep"))
@@ -66,3 +71,22 @@ def test_a_cost_has_the_differences_of_its_seeds() -> None:
     alone = scored.filter(~((pl.col("setup") == "STL") & (pl.col("seed") == 2)))
     _, costs = joint_costs(*score_rows(dataclasses.replace(made, scores=alone)))
     assert [(each.difference, each.seeds) for each in costs] == [(-2.0, 1)] * 2
+
+
+def test_probes_without_chance_levels_are_a_note() -> None:
+    probed = worlds.heads(np.full((1, 1, 2, 3, 4), 0.5), "STL")
+    made = dataclasses.replace(evidence(ALONE), heads=probed.filter(pl.col("measure") == "attention"))
+    notes: list[str] = []
+    assert label_skills(made, notes) == (None, None)
+    assert [note.partition(" for ")[0] for note in notes] == ["no chance level"]
+
+
+def test_claims_of_different_setups_are_compared_if_there_are_two() -> None:
+    opened = np.random.default_rng(0).random((2, 1, 3, 4)) > 0.5
+    sites = tuple(Site("self", layer) for layer in range(3))
+    masks = Masks(("pos", "dep"), (1,), sites, opened.astype(float), opened, opened)
+    assert across({"STL": masks}) == (None, "")
+    table, note = across({"STL": masks, "MTL-2": masks})
+    assert table is not None
+    assert ("STL: pos", "MTL-2: dep") in table.select("first", "second").rows()
+    assert note == ""

@@ -57,6 +57,7 @@ def test_no_monotone_pairing_is_better(left, right):
         (["DT NN", "PRP VB", "UH !"], ["DT NN", "PRP VB RB", "UH !"], [0, None, 2]),
         # as many words, but one split and another joined between: shifted
         (["LS WP DT NN IN DT JJ NN CD CC"], ["LS WP DT VBZ NN IN DT JJ NN CC"], [None]),
+        (["DT NN VB RB"], ["NN VB RB UH"], [None]),
         ([], ["UH"], []),
         (["UH"], [], [None]),
     ],
