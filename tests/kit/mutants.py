@@ -109,8 +109,9 @@ def _code(function: Any) -> str:
 def _places(function: Any) -> Iterator[tuple[str, Any, str]]:
     """Kind, node and new text of every mutation, in the order of the code."""
     for node in _walk(function):
-        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-            yield "constant", node, repr(node.value + 1)
+        if isinstance(node, ast.Constant) and type(value := node.value) in (int, float):
+            assert isinstance(value, int | float)
+            yield "constant", node, repr(value + 1)
         elif isinstance(node, ast.Return) and ast.unparse(node) not in ("return", "return None"):
             yield "return", node, "return None"
         elif isinstance(node, ast.Compare):
