@@ -38,7 +38,9 @@ def main() -> None:
     torch.set_num_threads(1)
     sentences = read_jsonl(arguments.corpus / f"{arguments.split}.jsonl")
     tasks = configured("mtl train", TrainConfig, [arguments.config]).chosen()
-    targets = {name: target_of(task) for name, task in tasks.items() if task.kind in BY_KIND}
+    targets = {
+        name: target_of(task, BY_KIND[task.kind]) for name, task in tasks.items() if task.kind in BY_KIND
+    }
     encoder = Encoder.from_pretrained(arguments.encoder, attention="eager").eval()
     tokens = encoder.tokenizer.encode_all([sentence.words for sentence in sentences])
     batches = [
