@@ -150,3 +150,4 @@ def test_no_step_waits_for_the_device(name: str) -> None:
     losses.sum().backward()
     assert losses.shape == (3,)
     assert words.grad is not None
+    assert words.grad.shape == words.shape
