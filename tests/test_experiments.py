@@ -102,3 +102,26 @@ def test_heads_that_train_as_well_are_rarely_called_worse(monkeypatch, spread):
     # The margin itself.
     assert share(of_losses, [1], spread, 6, "as good", "worse by less than a point") <= AT_FIVE_PERCENT
     assert share(of_losses, [4.5], spread, 6, "worse") >= 0.75
+
+
+@pytest.mark.parametrize(("seeds", "spread"), [(3, 1.2), (3, 2.4), (6, 0.7)])
+def test_of_half_a_loss_it_is_rarely_said_that_most_is_closed_or_left(monkeypatch, seeds, spread):
+    decide = loaded("room/decide.py", monkeypatch)
+
+    def of_losses(losses):
+        return decide.word(losses[0] / 2 - losses[1])
+
+    assert share(of_losses, [6, 3], spread, seeds, "most is closed") <= AT_FIVE_PERCENT
+    assert share(of_losses, [6, 3], spread, seeds, "most is left") <= AT_FIVE_PERCENT
+
+
+def test_a_loss_that_stays_or_goes_is_called_so(monkeypatch):
+    decide = loaded("room/decide.py", monkeypatch)
+    assert (
+        share(lambda losses: decide.word(losses[0] / 2 - losses[1]), [7.1, 7.1], 1.2, 3, "most is left")
+        >= 0.75
+    )
+    assert (
+        share(lambda losses: decide.word(losses[0] / 2 - losses[1]), [7.1, 0], 1.2, 3, "most is closed")
+        >= 0.75
+    )
