@@ -125,3 +125,16 @@ def test_a_loss_that_stays_or_goes_is_called_so(monkeypatch):
         share(lambda losses: decide.word(losses[0] / 2 - losses[1]), [7.1, 0], 1.2, 3, "most is closed")
         >= 0.75
     )
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.06])
+def test_tasks_with_as_much_in_common_are_rarely_said_to_have_less(monkeypatch, spread):
+    decide = loaded("random-weights/decide.py", monkeypatch)
+
+    def of_indices(indices):
+        return decide.word(indices[0], indices[1])
+
+    assert share(of_indices, [0.49, 0.49], spread, 3, "less") <= AT_FIVE_PERCENT
+    # The margin itself.
+    assert share(of_indices, [0.39, 0.49], spread, 3, "as much") <= AT_FIVE_PERCENT
+    assert share(of_indices, [0.24, 0.49], spread, 3, "less") >= 0.9
