@@ -41,13 +41,9 @@ def main() -> None:
         same[weights], others = within(masks), across(masks)
         itself = [index(masks[task, a], masks[task, b]) for task in TASKS for a, b in combinations(SEEDS, 2)]
         layers = [[sum(layer == at for layer, _ in mask) for at in range(6)] for mask in masks.values()]
-        print(
-            f"{weights}: {sorted({len(mask) for mask in masks.values()})} heads, by layer {np.mean(layers, 0)}"
-        )
+        print(f"{weights}: heads by layer {np.mean(layers, 0).round(2)}, of all {np.sum(layers, 1)}")
         print(f"two tasks of a seed {same[weights].round(3)}, of different seeds {others.round(3)}")
-        print(
-            f"a task with itself, other seeds {np.mean(itself):.3f}; {of_same_weights(same[weights] - others)}"
-        )
+        print(f"a task with itself {np.mean(itself):.3f}; {of_same_weights(same[weights] - others)}")
         for task, score in TASKS.items():
             metrics = [json.loads((runs[task, seed] / "metrics.json").read_text()) for seed in SEEDS]
             of = [of_run["test"][task][score] for of_run in metrics]
