@@ -27,8 +27,8 @@ _SHOWN = 10
 class HeadTable:
     """A value per head, from a table of `head_importance`, `ablate_heads`, `probe` or heads.parquet.
 
-    Notebooks show it as a list by name. Rows of whole layers and rows without a value (null or NaN) are left
-    out.
+    Notebooks show it as a list by name, with the intervals of `ablate_heads`. Rows of whole layers and rows
+    without a value (null or NaN) are left out.
 
     Args:
         table: the table.
@@ -79,24 +79,36 @@ class HeadTable:
         twice = rows.height - rows.n_unique([*KEYS])
         if twice:
             raise InputError(f"table: {twice} of its heads have several values: filter its rows first")
-        self.values = rows.select(*KEYS, "value").sort("value", descending=True, maintain_order=True)
+        rows = rows.sort("value", descending=True, maintain_order=True)
+        self.values = rows.select(*KEYS, "value")
+        self._intervals = rows.select("low", "high").rows() if {"low", "high"} < {*rows.columns} else None
 
     def __repr__(self) -> str:
         """The heads by name, as lines."""
-        named = with_names(self.values).select("name", "value").rows()
+        named = [*zip(with_names(self.values)["name"], self._written(), strict=True)]
         width = 2 + max(len(name) for name, _ in named)
-        rows = [f"{name:<{width}}{value:.4g}" for name, value in named]
+        rows = [f"{name:<{width}}{value}" for name, value in named]
         return "\n".join([self.title, *_few(rows, "… {} heads …")])
+
+    def _written(self) -> list[str]:
+        """The values, with their intervals if they have any."""
+        values = [f"{value:.4g}" for value in self.values["value"]]
+        if self._intervals is None:
+            return values
+        return [
+            value if low is None else f"{value} ({low:.2g} to {high:.2g})"
+            for value, (low, high) in zip(values, self._intervals, strict=True)
+        ]
 
     def _repr_html_(self) -> str:
         """The same as notebooks show it."""
-        named = with_names(self.values)
-        most = max(map(abs, named["value"].to_list())) or 1.0
+        names, values = with_names(self.values)["name"], self.values["value"].to_list()
+        most = max(map(abs, values)) or 1.0
         rows = [
-            f"<tr><td>{escape(name)}</td><td style='text-align: right'>{value:.4g}</td>"
+            f"<tr><td>{escape(name)}</td><td style='text-align: right'>{written}</td>"
             f"<td style='width: 12em'><div style='width: {100 * abs(value) / most:.1f}%; height: 0.7em; "
             f"background: {'#D55E00' if value >= 0 else '#0072B2'}'></div></td></tr>"
-            for name, value in named.select("name", "value").iter_rows()
+            for name, value, written in zip(names, values, self._written(), strict=True)
         ]
         head = f"<tr><th>head</th><th colspan='2'>{escape(self.title)}</th></tr>"
         rows = _few(rows, "<tr><td colspan='3'>… {} heads …</td></tr>")

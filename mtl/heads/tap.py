@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.arguments import scale_of, whole_number
+from mtl.heads.arguments import scale_of, short_text, whole_number
 from mtl.heads.attentions import attentions, head_numbers, require_read
 from mtl.heads.blocks import WithBlock
 from mtl.heads.families import family_of
@@ -80,14 +80,15 @@ class HeadTap:
     def scale(
         self,
         scale: Float[Tensor, "site head"] | Float[Tensor, "row site head"],
-        fill: Float[Tensor, "site head head_dim"] | None = None,
+        fill: Float[Tensor, "site head head_dim"] | Sequence[Tensor | None] | None = None,
         neighbours: int = 1,
     ) -> Iterator[None]:
         """Multiply each head's output by its scale, one for all rows or one per row; differentiable.
 
-        With `fill`, x becomes scale * x + (1 - scale) * fill. Beam search runs `neighbours` neighbouring rows
-        for each row of the batch, which share its scale. Raises `InputError` for a scale that does not fit
-        the sites and heads, and in a pass of another number of rows than there are scales.
+        With `fill`, x becomes scale * x + (1 - scale) * fill; a site's entry may also have rows and positions
+        before its heads, as observed outputs do. Beam search runs `neighbours` neighbouring rows for each row
+        of the batch, which share its scale. Raises `InputError` for a scale that does not fit the sites and
+        heads, and in a pass that does not have the rows of the scale or the rows and positions of `fill`.
         """
         if scale.dim() not in (2, 3) or scale.shape[-2:] != (len(self.sites), self.heads):
             raise InputError(
@@ -125,12 +126,25 @@ class HeadTap:
                 factor = factor[:, None]
             scaled = outputs * factor
             if fill is not None:
-                there = fill[site, list(self.remaining[site])]
-                scaled = scaled + (1 - factor) * there.flatten().to(outputs)
+                scaled = scaled + (1 - factor) * self._fill_of_pass(fill[site], site, outputs)
             return scaled
 
         with self._acting_on_heads(multiply):
             yield
+
+    def _fill_of_pass(self, given: Tensor | None, site: int, outputs: Tensor) -> Tensor:
+        """What takes the place of a site's outputs in this pass."""
+        if given is None:
+            raise InputError(f"fill: {layer_name(self.sites[site], self.sites)} ran, and has nothing here")
+        there = given[..., list(self.remaining[site]), :].flatten(-2).to(outputs)
+        sizes, of_pass = there.shape[:-1], outputs.shape[:-1]
+        pairs = zip(reversed(sizes), reversed(of_pass), strict=False)
+        if len(sizes) > len(of_pass) or any(size not in (1, here) for size, here in pairs):
+            raise InputError(
+                f"fill: rows and positions {tuple(sizes)} in a pass of {tuple(of_pass)}: take them from "
+                "inputs of the same shape, or take means over both"
+            )
+        return there
 
     @contextmanager
     def observe(self) -> Iterator[HeadOutputs]:
@@ -297,10 +311,13 @@ def head_scale(
     model: nn.Module,
     scale: Float[Tensor, "site head"] | Float[Tensor, "row site head"],
     *,
+    fill: Sequence[Tensor | None] | None = None,
     neighbours: int = 1,
     family: Family | str | None = None,
 ) -> Iterator[None]:
     """Multiply each head's output by its scale inside the block: 0 ablates a head, 1 does not change it.
+
+    With `fill`, a scale of 0 patches a head: it hands on what it handed on for other inputs, or its mean.
 
     The scale applies only to passes of the thread (or coroutine) that entered the block. A compiled model
     runs uncompiled inside. torch's gradient checkpoints compute a pass again with the scale that it had,
@@ -310,18 +327,42 @@ def head_scale(
         model: a `transformers` model of the families table, or a module that holds one.
         scale: one scale for all rows or one per row of the batch, as a tensor, an array or lists;
             differentiable.
+        fill: what takes the place of what the scale takes away: x becomes scale * x + (1 - scale) * fill. One
+            tensor per site (layer) by row, position, head and dimension, such as `observe_heads(…).outputs`,
+            or only by head and dimension; `None` for a site that does not run.
         neighbours: the number of beams, if a beam search runs with a scale per row.
         family: the model's row, if the table has none (`Family`), or the name of a row that fits.
 
     Raises:
-        InputError: the model is not one of these, the scale has a wrong shape, or a pass does not have one
-            row per scale.
+        InputError: the model is not one of these, the scale or `fill` has a wrong shape, or a pass does not
+            have one row per scale, or the rows and positions of `fill`.
     """
     transformer = transformer_of(model, "head_scale")
     tap = HeadTap(transformer, family_of(transformer, family))
     scales = scale_of(scale, "scale", transformer.dtype).to(model_device(transformer))
-    with tap.scale(scales, neighbours=whole_number(neighbours, "neighbours", 1)):
+    fills = None if fill is None else _fills(fill, tap, transformer.dtype)
+    with tap.scale(scales, fills, whole_number(neighbours, "neighbours", 1)):
         yield
+
+
+def _fills(fill: Any, tap: HeadTap, dtype: torch.dtype) -> list[Tensor | None]:
+    """What takes the place of each site's outputs; raises `InputError` if it does not fit them."""
+    if not isinstance(fill, list | tuple) or len(fill) != len(tap.sites):
+        raise InputError(
+            f"fill={short_text(fill)}: use {counted(len(tap.sites), 'tensor')}, one for each layer, such as "
+            "observe_heads(…).outputs"
+        )
+    found = [
+        None if part is None else scale_of(part, f"fill[{site}]", dtype) for site, part in enumerate(fill)
+    ]
+    for site, part in enumerate(found):
+        fits = tap.whole[site], tap.sizes[site]
+        if part is not None and part.shape[-2:] != fits:
+            raise InputError(
+                f"fill[{site}] has the shape {tuple(part.shape)}: its last two axes must be the heads and "
+                f"dimensions of {layer_name(tap.sites[site], tap.sites)}, {fits}"
+            )
+    return found
 
 
 @contextmanager

@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float, Shaped
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from tokenizers.decoders import ByteLevel
 from torch import Tensor, nn
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
@@ -46,9 +47,11 @@ _MOST_SPECIAL = 8
 """The most positions before the patches of an image: the class token, that of distillation, registers."""
 _PIECE, _THUMB, _NAMES = 0.12, 0.42, 0.6
 """Inches of a piece in a named pattern, of a head in the view of a model, and of the names at a side."""
+_ALONE, _BESIDE = 4.8, 2.4
+"""Inches of a pattern whose pieces are too many to be named: of one head, and of each head of a layer."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ObservedHeads:
     """What the heads of a model did in one pass; heads that were cut out have zeros.
 
@@ -67,13 +70,21 @@ class ObservedHeads:
     remaining: tuple[tuple[int, ...], ...]
     """Per site, the heads that were not cut out."""
     tokens: list[list[str]] | None
-    """The pieces of each row, with padding; `None` without a tokenizer."""
+    """The pieces of each row, with padding, and `▁` for a space; `None` without a tokenizer."""
     decoder_tokens: list[list[str]] | None
     """The same of a decoder's input in an encoder-decoder model, if it was given."""
     inputs: Mapping[str, Any]
     """The arguments of the pass."""
     output: Any
     """What the model returned."""
+
+    def __repr__(self) -> str:
+        """The shapes of the tensors: all values of a model would fill many pages."""
+        lines = ["ObservedHeads"]
+        for site, pattern, outputs in zip(self.sites, self.patterns, self.outputs, strict=True):
+            shapes = (None if part is None else tuple(part.shape) for part in (pattern, outputs))
+            lines.append("{}: pattern {}, output {}".format(layer_name(site, self.sites), *shapes))
+        return "\n".join(lines)
 
     def pattern(self, head: str) -> Float[Tensor, "row query key"]:
         """The probabilities of the head with this name (`L2H9`); raises `InputError` if there are none."""
@@ -188,9 +199,9 @@ def observe_heads(
     ):
         try:
             output = transformer(**given, output_attentions=True)
-        except InputError:
+        except (InputError, torch.OutOfMemoryError):
             raise
-        except (TypeError, ValueError, KeyError, IndexError) as error:
+        except (TypeError, ValueError, KeyError, IndexError, RuntimeError) as error:  # also of a long text
             raise InputError(f"inputs: the model does not take them ({first_line(error)})") from error
     several = [site for site, passes in seen.items() if len(passes) > 1]
     if several:
@@ -322,7 +333,10 @@ def _inputs_of(inputs: Any, tokenizer: Any, device: torch.device) -> dict[str, A
         named = {str(key): value for key, value in inputs.items()}
         tensors = [value for value in named.values() if isinstance(value, Tensor)]
         if not tensors:
-            raise InputError("inputs: no tensor of torch is among them")
+            raise InputError(
+                "inputs: no tensor of torch is among them: call the tokenizer or processor with "
+                "return_tensors='pt'"
+            )
         return {key: value.to(device) if isinstance(value, Tensor) else value for key, value in named.items()}
     texts = [inputs] if isinstance(inputs, str) else inputs
     if not isinstance(texts, Sequence) or not texts or not all(isinstance(text, str) for text in texts):
@@ -345,7 +359,18 @@ def _inputs_of(inputs: Any, tokenizer: Any, device: torch.device) -> dict[str, A
 def _tokens(ids: Any, tokenizer: PreTrainedTokenizerBase | None) -> list[list[str]] | None:
     if tokenizer is None or not isinstance(ids, Tensor) or ids.dim() != 2:
         return None
-    return [tokenizer.convert_ids_to_tokens(row) for row in ids.tolist()]
+    rows = [tokenizer.convert_ids_to_tokens(row) for row in ids.tolist()]
+    before = getattr(getattr(tokenizer, "backend_tokenizer", None), "pre_tokenizer", None)
+    if before is None or b'"ByteLevel"' not in before.__getstate__():
+        return rows
+    special = {*tokenizer.all_special_tokens}
+    return [[piece if piece in special else _of_bytes(piece) for piece in row] for row in rows]
+
+
+def _of_bytes(piece: str) -> str:
+    """The text of a byte-level piece, in which each letter is a byte; part of a letter is left as it is."""
+    text = ByteLevel().decode([piece])
+    return piece if "\ufffd" in text else text.replace(" ", "▁").replace("\n", "\\n")
 
 
 def _chosen(observed: ObservedHeads, of: str | None, row: int) -> list[tuple[int, list[int]]]:
@@ -491,6 +516,8 @@ def _draw(mosaic: _Mosaic, ax: Axes | None) -> tuple[Figure, Axes]:
             canvas[top : top + query, left : left + key] = cell.weights
     if ax is None:
         inches = _THUMB if mosaic.lines else max(_PIECE * max(high, wide), 1.0)
+        if not any(mosaic.names):
+            inches = min(inches, _ALONE if len(cells) == 1 else _BESIDE)
         size = (len(mosaic.grid) * inches * 1.1 + _NAMES, across * inches * 1.1 + _NAMES + 0.5)
         ax = new_figure(*size).subplots()
     image = ax.imshow(

@@ -65,7 +65,7 @@ STANDARD = ("copy", "contextvars")
 OF_OTHERS = {
     "model.annotate", "model.get_base_model", "model.merge_and_unload", "merge_and_unload",  # peft
     "module.forward", "device_map", "quantize_dynamic", "no_grad", "broadcast_buffers",  # torch, transformers
-    "local_files_only", "token", "reduction", "num_key_value_heads",  # Hugging Face, torch
+    "local_files_only", "token", "reduction", "num_key_value_heads", "return_tensors",  # Hugging Face, torch
     "run_cap", "max_iter", "min_iter", "min", "max", "key", "sentences",  # sweep files, curves
     "global.columns", "sent_id", "newdoc", "en_ewt", "arcs_made_up",  # CoNLL-U
     "version", "charset",  # HTTP

@@ -57,13 +57,14 @@ def observed() -> Any:
     return mtl.observe_heads(tiny.model("bert"), {"input_ids": IDS})
 
 
+FILL = [torch.zeros(*IDS.shape, tiny.HEADS, tiny.HEAD_DIM)] * tiny.LAYERS
 NAN = torch.full(SHAPE, torch.nan)
 VALUES = pl.DataFrame({"attention": ["self"] * 2, "layer": [0] * 2, "head": [0, 1], "value": [0.5, 0.1]})
 NO_TABLES = (None, 3, "imp.parquet", VALUES.drop("head"), VALUES.drop("value"), VALUES.clear())
 GOOD: dict[str, dict[str, Any]] = {
     "prune_heads": {"heads": {0: [1]}, "scale": None, "keep_shape": False},
     "collaborate": {"dim": 8, "starts": 1, "steps": 1, "seed": 0, "advance": print},
-    "head_scale": {"scale": torch.ones(SHAPE), "neighbours": 1},
+    "head_scale": {"scale": torch.ones(SHAPE), "fill": FILL, "neighbours": 1},
     "head_importance": {"batches": [IDS], "loss": rows, "per": "example", "normalise": False, "steps": 0},
     "ablate_heads": {"batches": [IDS], "score": rows, "kind": "layer", "copies": 1, "draws": 1, "seed": 0},
     "load_pruned": {"name": "nowhere", "dtype": torch.float32},
@@ -162,6 +163,10 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
             np.ones((4, 6)), *NO_PLAIN,
             [[1.0] * 6] * 4, {0: [1]}, torch.ones(SHAPE, dtype=torch.complex64), [["a"] * 4] * 3, [[1.0],
             [1.0, 2.0]],
+        ),
+        "fill": (
+            3, "outputs", {}, FILL[0], FILL[:2], [torch.ones(SHAPE)] * 3, [None] * 3, [torch.ones(4)] * 3,
+            [part[:2] for part in FILL], [part[:, :5] for part in FILL], [part + torch.nan for part in FILL],
         ),
         "neighbours": COUNT, "family": FAMILY,
     },

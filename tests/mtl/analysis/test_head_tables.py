@@ -105,6 +105,16 @@ def test_a_notebook_shows_heads_by_name(importance: pl.DataFrame) -> None:
     assert [row[0].text for row in table.findall("tr")][9:13] == ["L0H31", "L0H30", "… 20 heads …", "L0H9"]
 
 
+def test_intervals_of_losses_are_shown_where_they_are() -> None:
+    cells = [("self", 0, 0, 0.25, 0.123, 0.5), ("self", 0, 1, 0.5, None, None)]
+    table = HeadTable(
+        pl.DataFrame(cells, ["attention", "layer", "head", "loss", "low", "high"], orient="row")
+    )
+    assert repr(table).splitlines()[1:] == ["L0H1  0.5", "L0H0  0.25 (0.12 to 0.5)"]
+    shown = ElementTree.fromstring(table._repr_html_())
+    assert [row[1].text for row in shown.findall("tr")][1:] == ["0.5", "0.25 (0.12 to 0.5)"]
+
+
 def test_a_map_of_values(importance: pl.DataFrame) -> None:
     figure, axes = plot_heads(importance, measure="taylor")
     assert figure.axes[0] is axes

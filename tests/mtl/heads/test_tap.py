@@ -4,14 +4,15 @@ import copy
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import BartConfig, BartModel, PreTrainedModel
 
 from mtl.errors import InputError
 from mtl.heads.attentions import attentions
 from mtl.heads.families import family_of
 from mtl.heads.family_table import Family, Stack
-from mtl.heads.tap import HeadTap, eager_attention
+from mtl.heads.prune import prune_heads
+from mtl.heads.tap import HeadTap, eager_attention, head_scale
 from mtl.probes.sites import Site
 from tests.mtl import tiny
 
@@ -213,6 +214,70 @@ def test_what_is_observed_inside_a_scale_is_scaled() -> None:
         tiny.vectors(model, ids, mask)
     for layer in range(tiny.LAYERS):
         torch.testing.assert_close(scaled[layer], raw[layer] * scale[layer][:, None])
+
+
+@structures
+def test_a_patched_head_hands_on_what_it_did_for_other_inputs(name: str) -> None:
+    # ALBERT without sharing, since the hook below serves one module.
+    model = tiny.model(name, **({"num_hidden_groups": tiny.LAYERS} if name == "albert" else {}))
+    tap = HeadTap(model, family_of(model))
+    ids, mask = tiny.batch()
+    with tap.observe() as source:
+        tiny.vectors(model, ids.roll(1, 0), mask)
+    fill = [outputs.nan_to_num() for outputs in source]  # ModernBERT's padding attends to nothing
+    mine = slice(2 * tiny.HEAD_DIM, 3 * tiny.HEAD_DIM)
+
+    def patch(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        whole = inputs[0].clone()
+        whole[..., mine] = fill[1][:, :, 2]
+        return (whole, *inputs[1:])
+
+    hook = attentions(model, family_of(model))[1].output.register_forward_pre_hook(patch)
+    expected = tiny.vectors(model, ids, mask)
+    hook.remove()
+    scale = torch.ones(tiny.LAYERS, tiny.HEADS)
+    scale[1, 2] = 0
+    with head_scale(model, scale, fill=fill):
+        torch.testing.assert_close(tiny.vectors(model, ids, mask), expected, rtol=0, atol=1e-12)
+    assert (expected - tiny.vectors(model, ids, mask)).abs().max() > 1e-6
+    means = [outputs.mean((0, 1)) for outputs in fill]
+    wide = [mean.expand(1, 1, *mean.shape) for mean in means]
+    with head_scale(model, scale, fill=means), tap.observe() as seen:
+        by_mean = tiny.vectors(model, ids, mask)
+    torch.testing.assert_close(seen[1][:, :, 2], means[1][2].expand_as(seen[1][:, :, 2]), rtol=0, atol=0)
+    with head_scale(model, scale, fill=wide):
+        assert torch.equal(tiny.vectors(model, ids, mask), by_mean)
+
+
+def test_a_cut_model_is_patched_by_the_numbers_of_the_uncut_one() -> None:
+    model, _ = tapped("bert")
+    ids, mask = tiny.batch()
+    whole = copy.deepcopy(model)
+    prune_heads(model, {0: [1, 3]})
+    with HeadTap(model, family_of(model)).observe() as source:
+        tiny.vectors(model, ids.roll(1, 0), mask)
+    scale = torch.ones(tiny.LAYERS, tiny.HEADS)
+    scale[0, [1, 2, 3]] = 0
+    with head_scale(model, scale, fill=[*source]):
+        found = tiny.vectors(model, ids, mask)
+    # Cut heads have zeros, which stand for them in the uncut model, too.
+    with head_scale(whole, scale, fill=[*source]):
+        torch.testing.assert_close(tiny.vectors(whole, ids, mask), found, rtol=0, atol=1e-12)
+
+
+def test_a_fill_that_does_not_fit_is_refused() -> None:
+    model, _ = tapped("bert")
+    ids, mask = tiny.batch()
+    scale = torch.zeros(tiny.LAYERS, tiny.HEADS)
+    whole = torch.zeros(4, 9, tiny.HEADS, tiny.HEAD_DIM)
+    for fill, message in (
+        ([whole] * 2, "use 3 tensors, one for each layer"),
+        ([whole[..., :3, :]] * 3, r"its last two axes must be the heads and dimensions of L0, \(4, 8\)"),
+        ([whole, None, whole], "L1 ran, and has nothing here"),
+        ([whole[:, :8]] * 3, r"rows and positions \(4, 8\) in a pass of \(4, 9\)"),
+    ):
+        with pytest.raises(InputError, match=message), head_scale(model, scale, fill=fill):
+            tiny.vectors(model, ids, mask)
 
 
 def test_eager_attention_is_restored() -> None:

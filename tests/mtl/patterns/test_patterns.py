@@ -130,6 +130,31 @@ def test_texts_and_pictures_of_a_model_a_layer_and_a_head() -> None:
     assert plot_patterns(cut)[1].images[0].get_array().count() == (tiny.LAYERS * tiny.HEADS - 1) * 16
 
 
+def test_what_was_observed_is_shown_by_its_shapes() -> None:
+    model, given = model_and_inputs("bart")
+    shown = repr(observe_heads(model, given)).splitlines()
+    assert shown[0] == "ObservedHeads"
+    assert shown[5] == "cross L0: pattern (4, 4, 7, 9), output (4, 7, 4, 8)"
+    assert len(shown) == 1 + 3 * 2
+
+
+def test_pieces_of_bytes_are_named_by_their_text() -> None:
+    seen = observe_heads(tiny.model("gpt2"), "the dog caf\u00e9\n", tiny.tokenizer("gpt2"))
+    assert seen.tokens[0] == ["[CLS]", "the", "▁dog", "▁", "c", "a", "f", "Ã", "©", "\\n", "[SEP]"]
+
+
+def test_a_layer_on_a_long_text_fits_a_page() -> None:
+    model, tokenizer = tiny.model("bert"), tiny.tokenizer("bert")
+    for words in (3, 36, 60):
+        seen = observe_heads(model, " ".join(["dog"] * words), tokenizer)
+        for of in ("L1", "L1H2"):
+            figure, _ = plot_patterns(seen, of)
+            assert max(figure.get_size_inches()) < 25
+            plt.close(figure)
+    with pytest.raises(InputError, match="the model does not take them"):  # more than it has positions
+        observe_heads(model, " ".join(["dog"] * 100), tokenizer)
+
+
 def test_a_page_has_the_patterns_and_says_what_is_pointed_at(tmp_path: Path) -> None:
     model, tokenizer = tiny.model("bert"), tiny.tokenizer("bert")
     prune_heads(model, {1: [2]})
@@ -206,6 +231,13 @@ def test_attention_to_patches_lies_over_the_image(name: str) -> None:
     with pytest.raises(InputError, match="also name a layer or a head, such as of='L2H0'"):
         plot_patterns(seen, patches_of=0)
     plt.close(figure)
+
+
+def test_inputs_without_tensors_say_how_to_get_them() -> None:
+    model, tokenizer = tiny.model("bert"), tiny.tokenizer("bert")
+    with pytest.raises(InputError, match="call the tokenizer or processor with return_tensors='pt'"):
+        observe_heads(model, tokenizer("the dog"))
+    observe_heads(model, tokenizer("the dog", return_tensors="pt"))
 
 
 def test_patches_are_those_of_an_image() -> None:
