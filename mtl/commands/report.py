@@ -233,7 +233,7 @@ def figure(
     tables: bool = True,
     title: str = "",
     names: dict[str, str] | None = None,
-    size: tuple[float, float] | None = None,
+    size: tuple[float, ...] = (),
     font: str = "",
     font_size: float | None = None,
     palette: str = "",
@@ -254,7 +254,7 @@ def figure(
         tables: Whether the figure's numbers are written beside it as .tex, .csv and .parquet.
         title: Title above the figure.
         names: What is printed in place of words, in any language: --names='{pos: POS tags, layer: Schicht}'.
-        size: Width and height in inches, for instance --size=[3.3,2.5].
+        size: Width in inches, or width and height, for instance --size=[6.3,4]; most are 3.3 wide.
         font: An installed font, for instance --font="DejaVu Serif".
         font_size: Size of ordinary letters in points; default: 7.
         palette: A colour list of matplotlib, for instance Dark2, instead of the usual one.
