@@ -110,7 +110,7 @@ def compare(
         log: Also log table and figure to the W&B run of each run.
     """
     from mtl.commands.common import log_to_wandb, runs_to_log
-    from mtl.runs.compare.scores import compare_runs
+    from mtl.runs.compare.scores import compare_runs, known_of_runs
 
     if names and not len(names) == len({*names}) == 2:
         raise InputError(
@@ -141,8 +141,9 @@ def compare(
         about = (
             f"difference: {ours} (mean) less {theirs} (mean_against), on {split}; {theirs} is after "
             f"--against: {' '.join(map(str, against))}",
-            f"intervals of {level:.0%}: over other sentences, over runs with other seeds (seeds), over both; "
-            "p is over both, holm over the tasks",
+            f"intervals of {level:.0%}: over other sentences, over runs with other seeds (seeds), over both; in "
+            f".tex: over {'both' if known_of_runs(compared.table) else 'other sentences'}",
+            "p is over both; holm, over the tasks, corrects the p over sentences where p is not known",
         )
         compared = replace(compared, notes=(*about, *compared.notes))
         for path in _write(compared, out):
