@@ -62,6 +62,8 @@ def test_any_word_and_number_of_an_answer_are_in_all_places(study: Study, word: 
     page = report_page(data, None, [PagePart(answer=lambda _: answer)])
     assert page.html.count(card(word, scope)) == (0 if word == CANNOT_TELL else 2)
     assert ("<b>Is it so?</b> Run: <code>mtl study FILE</code>" in page.html) == (word == CANNOT_TELL)
+    [cost] = re.findall(r'<section id="cost".*?</section>', page.html, re.S)
+    assert ("These runs cannot tell</a>:</b> Is it so?</p>" in cost) == (word == CANNOT_TELL)
     assert page.html.count("The reason.") == 1
     assert line_of("Is it so?", word, scope, "the reason") in page.lines()
     [told] = page.record()["answers"]
