@@ -141,8 +141,8 @@ def compare(
         about = (
             f"difference: {ours} (mean) less {theirs} (mean_against), on {split}; {theirs} is after "
             f"--against: {' '.join(map(str, against))}",
-            f"intervals of {level:.0%}: over other sentences, over runs with other seeds (seeds), over both; in "
-            f".tex: over {'both' if known_of_runs(compared.table) else 'other sentences'}",
+            f"intervals of {level:.0%}: over other sentences, over runs with other seeds (seeds), over both; "
+            f"in .tex: over {'both' if known_of_runs(compared.table) else 'other sentences'}",
             "p is over both; holm, over the tasks, corrects the p over sentences where p is not known",
         )
         compared = replace(compared, notes=(*about, *compared.notes))
