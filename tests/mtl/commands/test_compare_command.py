@@ -76,7 +76,8 @@ def test_the_table_for_a_paper_says_what_its_interval_is_over(runs: Path, side: 
     written = (runs / "c.tex").read_text()
     assert f"over both; in .tex: over {over}\n" in written
     row = next(line for line in written.splitlines() if line.startswith("pos"))
-    assert " to " in row and "--" not in row
+    assert " to " in row
+    assert "--" not in row
 
 
 def test_notes_are_in_every_file(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
