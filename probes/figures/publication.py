@@ -52,8 +52,9 @@ def publish(figure: Figure, publication: Publication) -> Figure:
     renderer = _renderer(figure)
     before = {text: _length(text, renderer) for text, _ in _with_places(figure)}
     if publication.size:
-        width, *height = publication.size
-        figure.set_size_inches(width, *(height or [width * figure.get_figheight() / figure.get_figwidth()]))
+        width, *given = publication.size
+        height = given[0] if given else width * figure.get_figheight() / figure.get_figwidth()
+        figure.set_size_inches(width, height)
     if publication.title:
         _entitle(figure, publication.title)
     at_ticks = {label for axes in figure.findobj(Axes) for label in _rename_ticks(axes, publication.names)}
