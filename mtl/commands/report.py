@@ -110,7 +110,7 @@ def compare(
         log: Also log table and figure to the W&B run of each run.
     """
     from mtl.commands.common import log_to_wandb, runs_to_log
-    from mtl.runs.compare.scores import compare_runs
+    from mtl.runs.compare.scores import compare_runs, known_of_runs
 
     if names and not len(names) == len({*names}) == 2:
         raise InputError(
@@ -142,7 +142,8 @@ def compare(
             f"difference: {ours} (mean) less {theirs} (mean_against), on {split}; {theirs} is after "
             f"--against: {' '.join(map(str, against))}",
             f"intervals of {level:.0%}: over other sentences, over runs with other seeds (seeds), over both; "
-            "p is over both, holm over the tasks",
+            f"in .tex: over {'both' if known_of_runs(compared.table) else 'other sentences'}",
+            "p is over both; holm, over the tasks, corrects the p over sentences where p is not known",
         )
         compared = replace(compared, notes=(*about, *compared.notes))
         for path in _write(compared, out):
@@ -233,7 +234,7 @@ def figure(
     tables: bool = True,
     title: str = "",
     names: dict[str, str] | None = None,
-    size: tuple[float, float] | None = None,
+    size: tuple[float, ...] = (),
     font: str = "",
     font_size: float | None = None,
     palette: str = "",
@@ -254,7 +255,7 @@ def figure(
         tables: Whether the figure's numbers are written beside it as .tex, .csv and .parquet.
         title: Title above the figure.
         names: What is printed in place of words, in any language: --names='{pos: POS tags, layer: Schicht}'.
-        size: Width and height in inches, for instance --size=[3.3,2.5].
+        size: Width in inches, or width and height, for instance --size=[6.3,4]; most are 3.3 wide.
         font: An installed font, for instance --font="DejaVu Serif".
         font_size: Size of ordinary letters in points; default: 7.
         palette: A colour list of matplotlib, for instance Dark2, instead of the usual one.

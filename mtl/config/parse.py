@@ -139,8 +139,13 @@ def full_key(kind: type, key: str) -> str:
 
 
 def _file(kind: type, path: Path, command: str | None = None) -> dict[str, Any]:
-    """The values in a YAML file; keys have their places."""
-    return _listed(kind, read_mapping(path, command, with_places=True))
+    """The values in a YAML file; keys have their places. For a section that is a training's configuration,
+    the file may name another one, as `mtl train` takes it."""
+    values = read_mapping(path, command, with_places=True)
+    section = (section_of(kind) or "").removesuffix(".")
+    if isinstance(named := values.get(section), str):
+        values[section] = read_mapping(Path(named), "train", with_places=True)
+    return _listed(kind, values)
 
 
 def _listed(kind: type, values: dict[str, Any]) -> dict[str, Any]:

@@ -33,8 +33,8 @@ class Publication:
     """The title above the figure."""
     names: Mapping[str, str] = field(default_factory=dict)
     """What is printed instead of words in the figure: `{pos: POS tagging, layer: Schicht}`."""
-    size: tuple[float | int, float | int] | None = None
-    """Width and height in inches."""
+    size: tuple[float | int, ...] = ()
+    """Width and height in inches; with a width alone, the figure keeps its shape."""
     font: str = ""
     """The name of an installed font family."""
     font_size: float | int | None = None
@@ -45,14 +45,16 @@ def publish(figure: Figure, publication: Publication) -> Figure:
     """Change the figure, and return it.
 
     Names are replaced as whole words, longer ones first, each place once. Texts that are then too wide are
-    broken into shorter lines, and the figure becomes higher by as much, unless its size is given. Raises
+    broken into shorter lines, and the figure becomes higher by as much, unless its height is given. Raises
     `ValueError` for a font that is not installed, and for sizes that are not above 0.
     """
     _check(publication)
     renderer = _renderer(figure)
     before = {text: _length(text, renderer) for text, _ in _with_places(figure)}
-    if publication.size is not None:
-        figure.set_size_inches(*publication.size)
+    if publication.size:
+        width, *given = publication.size
+        height = given[0] if given else width * figure.get_figheight() / figure.get_figwidth()
+        figure.set_size_inches(width, height)
     if publication.title:
         _entitle(figure, publication.title)
     at_ticks = {label for axes in figure.findobj(Axes) for label in _rename_ticks(axes, publication.names)}
@@ -66,7 +68,7 @@ def publish(figure: Figure, publication: Publication) -> Figure:
     grown = _fit(figure, before)
     if publication.title:
         grown += 1.6 * (FONT_SIZE + 1) * scale / POINTS
-    if publication.size is None:
+    if len(publication.size) < 2:
         figure.set_figheight(figure.get_figheight() + grown)
     return figure
 
@@ -169,8 +171,10 @@ def _check(publication: Publication) -> None:
         except ValueError as error:
             there = ", ".join(sorted(get_font_names())[:8])
             raise ValueError(f"no font {publication.font!r} is installed; there are {there}, …") from error
-    if publication.size is not None and min(publication.size) <= 0:
-        raise ValueError(f"size {list(publication.size)}: use a width and a height in inches above 0")
+    if len(publication.size) > 2 or min(publication.size, default=1) <= 0:
+        raise ValueError(
+            f"size {list(publication.size)}: use a width, or a width and a height, in inches above 0"
+        )
     if publication.font_size is not None and publication.font_size <= 0:
         raise ValueError(f"font_size {publication.font_size:g}: use points above 0")
 

@@ -17,7 +17,7 @@ from mtl.probes.measures.groups import BY_NAME
 from mtl.probes.report.data import RunExamples
 from mtl.probes.report.page_part import number
 from mtl.probes.sites import KEYS, Site, head_name
-from mtl.probes.statistics.masks import Masks
+from mtl.probes.statistics.masks import Masks, expected_in_all
 from mtl.probes.tables.heads_table import POSITIONAL, ExampleArc, ExampleSentence, in_texts, label_scores
 
 CLEAR = 0.2
@@ -76,6 +76,8 @@ class KeptHeads:
     """The tasks whose masks are compared; others on the page may have none."""
     regime: str
     """The regime whose probes say what heads do; empty without probes."""
+    expected: float
+    """The number of such heads by chance, if every layer of a mask keeps its number of heads."""
 
 
 def kept_heads(claimed: Masks | None, heads: pl.DataFrame | None) -> KeptHeads | None:
@@ -97,7 +99,8 @@ def kept_heads(claimed: Masks | None, heads: pl.DataFrame | None) -> KeptHeads |
             if common[place, head]:
                 does = roles.get((*site, head), Role("", "", ""))
                 found.append(KeptHead(place * common.shape[1] + head, int(learned[place, head]), *does))
-    return KeptHeads(sorted(found, key=lambda head: -head.learned), claimed.tasks, regime)
+    by_learned = sorted(found, key=lambda head: -head.learned)
+    return KeptHeads(by_learned, claimed.tasks, regime, expected_in_all(claimed.claimed()))
 
 
 def head_roles(heads: pl.DataFrame) -> dict[tuple[str, int, int], Role]:

@@ -367,6 +367,7 @@ def notes_on_scores(
     return (
         f"scores on {split} in %: the mean over seeds ± the standard deviation (n - 1); without ±, one seed",
         "seeds: how many there are of each task",
+        "in bold, in .tex and .md: the highest of the column, whether or not a test tells it from the others",
         "in brackets, in .tex and .md: the difference in points from the setup in the column against, over "
         "the seeds of both",
         *((beside,) if beside else ()),
@@ -436,7 +437,7 @@ def trained_in_words(runs: pl.DataFrame) -> str:
     """Corpora, sizes, epochs, batches and learning rates of all runs (`ReportData.runs`), if known."""
     epochs, _ = _values(runs, "epochs")
     words = {
-        "data": ("trained on {}", "trained on {} corpora"),
+        "data": ("trained on {}", "trained on {} sets of files"),
         "sentences": ("{} sentences (train + dev + test)", "{} sizes of corpora"),
         "epochs": ("{} epoch" if epochs == "1" else "{} epochs", "{} numbers of epochs"),
         "batch": ("batches of {}", "{} sizes of batches"),

@@ -408,6 +408,11 @@ def _in_common(heads: int, first: int, second: int) -> tuple[float, ...]:
     )
 
 
+def expected_in_all(opened: Bool[np.ndarray, "mask site head"]) -> float:
+    """The number of heads that all masks keep by chance, if each keeps its number in every layer."""
+    return float(opened.mean(-1).prod(0).sum() * opened.shape[-1])
+
+
 def chance_of_overlap(
     first: Bool[np.ndarray, "site head"], second: Bool[np.ndarray, "site head"], keep_layers: bool
 ) -> tuple[float, float, float]:

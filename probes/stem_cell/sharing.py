@@ -244,7 +244,7 @@ UNITS = (
 SCHEMA = pl.Schema(types_of(UNITS))
 PROCEDURES = (
     "low, high, p: Student's t; a setup has the spread of its own runs, or that of the runs of all setups, "
-    "whichever is larger",
+    "whichever is larger; from one seed there are none, and `mtl compare` has intervals over other sentences",
     "p_holm: p after Holm over the tasks of the setup; low, high: intervals that hold for all of these tasks "
     "together, and exclude 0 (an end at 0 is not part of one) exactly if p_holm is at most 0.05",
     "paired_low, paired_high: Student's interval of the differences of runs with the same seed; paired_p: by "

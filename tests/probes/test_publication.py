@@ -52,8 +52,8 @@ def test_names_of_several_words_are_found_across_lines() -> None:
     )
 
 
-@pytest.mark.parametrize("size", [None, (3.3, 2.5)])
-def test_a_wide_legend_gets_shorter_lines_and_the_figure_grows(size: tuple[float, float] | None) -> None:
+@pytest.mark.parametrize("size", [(), (3.3,), (3.3, 2.5)])
+def test_a_wide_legend_gets_shorter_lines_and_the_figure_grows(size: tuple[float, ...]) -> None:
     figure = drawn()
     height = figure.get_figheight()
     publish(figure, Publication(names={"STL": "each task alone " * 6}, size=size))
@@ -64,7 +64,7 @@ def test_a_wide_legend_gets_shorter_lines_and_the_figure_grows(size: tuple[float
     lines = legend.get_texts()[0].get_text().split("\n")
     assert " ".join(lines) == ("each task alone " * 6).strip()
     assert len(lines) > 1
-    assert figure.get_figheight() == 2.5 if size else figure.get_figheight() > height
+    assert figure.get_figheight() == 2.5 if len(size) == 2 else figure.get_figheight() > height
 
 
 @pytest.mark.parametrize("legend", ["upper", "lower", ""])
@@ -84,11 +84,17 @@ def test_size_and_letters() -> None:
     assert {text.get_fontsize() for text in letters} == {14.0, 14 * 6.5 / FONT_SIZE}
 
 
+def test_a_width_alone_keeps_the_shape() -> None:
+    before = drawn().get_size_inches()
+    assert publish(drawn(), Publication(size=(6.6,))).get_size_inches() == pytest.approx(2 * before)
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
         (Publication(font="No Such Font"), "no font 'No Such Font' is installed; there are "),
         (Publication(size=(3.0, 0.0)), r"size \[3.0, 0.0\]: use a width"),
+        (Publication(size=(3.0, 2.0, 1.0)), r"size \[3.0, 2.0, 1.0\]: use a width, or"),
         (Publication(font_size=-1.0), "font_size -1: use points"),
     ],
 )

@@ -243,9 +243,14 @@ neither runs nor sentences have any spread, `holm` corrects the p over sentences
 """
 
 
+def known_of_runs(table: pl.DataFrame) -> bool:
+    """Whether anything is known of runs with other seeds, in any task."""
+    return bool(table["both_low"].is_not_null().any())
+
+
 def columns_of_paper(table: pl.DataFrame) -> tuple[str, ...]:
     """The columns of the table in LaTeX (`table_files.in_print`); of intervals the widest that is known."""
-    ends = "both" if table["both_low"].is_not_null().any() else "sentences"
+    ends = "both" if known_of_runs(table) else "sentences"
     return "task", "runs", "mean", "mean_against", "difference", f"{ends}_low {ends}_high", "holm"
 
 

@@ -69,6 +69,17 @@ def test_the_table_is_that_of_the_statistic(runs: Path, capsys: pytest.CaptureFi
     assert {path.name for path in runs.glob("c.*")} == {"c.pdf", "c.tex", "c.csv", "c.parquet"}
 
 
+@pytest.mark.parametrize(("side", "over"), [(["a1"], "other sentences"), (["a1", "a2"], "both")])
+def test_the_table_for_a_paper_says_what_its_interval_is_over(runs: Path, side: list[str], over: str) -> None:
+    others = [name.replace("a", "b") for name in side]
+    assert main(["compare", *side, "--against", *others, "--draws=200", "--out=c.tex"]) == 0
+    written = (runs / "c.tex").read_text()
+    assert f"over both; in .tex: over {over}\n" in written
+    row = next(line for line in written.splitlines() if line.startswith("pos"))
+    assert " to " in row
+    assert "--" not in row
+
+
 def test_notes_are_in_every_file(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["compare", "a1", "--against", "b1", "--draws=200"]
     kinds = ("tex", "csv", "parquet", "png", "svg", "pdf")

@@ -329,6 +329,25 @@ def test_of_two_files_the_later_one_counts(tmp_path):
     assert place_of(str(first), str(second)) == Path("here/two")
 
 
+def test_a_study_reads_the_configuration_of_a_training(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_toy(Path("toy"), 4, 2, 2, seed=1)
+    Path("mine.yaml").write_text(
+        "tasks: {pos: {dropout: 0.2}, dep: {}, ner: {}}\ncorpus: {path: toy}\nseed: 1\n"
+    )
+    Path("s.yaml").write_text("grid: [{setups: [STL, MTL]}]\nseeds: [1]\ntrain: mine.yaml\n")
+    assert main(["study", "s.yaml", "--dry-run", "--train.tasks=[pos,dep]"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:-1]] == [
+        "pos-seed1", "dep-seed1", "MTL-seed1",
+    ]  # fmt: skip
+    given = arguments_for("study").read("mtl study", ["s.yaml", "--train.max_epochs=2"])["words"]
+    train = given.configured().train
+    assert (train.pos.dropout, train.corpus.path, train.max_epochs) == (0.2, "toy", 2)
+    Path("mine.yaml").write_text("tasks: [pos]\nsed: 1\n")
+    assert main(["study", "s.yaml", "--dry-run"]) == 2
+    assert "mine.yaml: line 2: unknown key 'train.sed'" in capsys.readouterr().err
+
+
 def test_what_the_state_of_a_study_has_no_use_for_is_refused(tmp_path):
     (tmp_path / "s.yaml").write_text("seeds: [1]\n")
     with pytest.raises(InputError, match=r"^unknown key 'nmae': did you mean 'name'\?$"):

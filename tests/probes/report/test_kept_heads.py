@@ -73,6 +73,7 @@ def test_heads_of_all_tasks_come_with_how_many_tasks_learned_them(heads) -> None
     assert [(head.cell, head.learned) for head in found.heads] == [(1, 2), (0, 1)]
     assert found.heads[1].does == "looks at the next word in 80 %"
     assert (found.tasks, found.regime) == (("pos", "dep"), "stl")
+    assert found.expected == pytest.approx(3 * 2 / HEADS)
     assert [head.does for head in kept_heads(masks, None).heads] == ["", ""]
     assert kept_heads(None, heads) is None
 
@@ -100,7 +101,7 @@ def test_heads_are_shown_on_their_best_and_worst_sentence_in_every_regime() -> N
         seen("stl", ([1, 0, 1, -2], [3, -1, 2, 3]), (True, False)),
     )
     [found] = head_examples(
-        KeptHeads([idle, known], ["pos", "dep"], "stl"), runs, (Site("self", 0),), HEADS, 12
+        KeptHeads([idle, known], ["pos", "dep"], "stl", 0.0), runs, (Site("self", 0),), HEADS, 12
     )
     assert (found.cell, found.relation) == (1, "nsubj")
     assert found.command == "mtl show runs/stl L0H1 --task=dep --relation=nsubj"
@@ -117,7 +118,8 @@ def test_heads_are_shown_on_their_best_and_worst_sentence_in_every_regime() -> N
     assert "root of" not in alone
     assert head_examples(None, runs, (), 0, 12) == ()
     assert (
-        head_examples(KeptHeads([known], ["pos", "dep"], "joint"), runs, (Site("self", 0),), HEADS, 12) == ()
+        head_examples(KeptHeads([known], ["pos", "dep"], "joint", 0.0), runs, (Site("self", 0),), HEADS, 12)
+        == ()
     )
 
 
@@ -127,13 +129,13 @@ def test_of_several_runs_of_a_regime_the_first_is_shown_and_the_command_can_be_p
     run = seen("stl", ([1, 0, 1, -2], [3, -1, 2, 3]), (True, False))
     runs = [dataclasses.replace(run, run=f"my runs/{name}", tasks=(name,)) for name in ("pos", "dep")]
     sites = (Site("self", 0), Site("cross", 0))
-    [found] = head_examples(KeptHeads([looks], ["pos", "dep"], "stl"), runs, sites, HEADS, 12)
+    [found] = head_examples(KeptHeads([looks], ["pos", "dep"], "stl", 0.0), runs, sites, HEADS, 12)
     assert shlex.split(found.command) == ["mtl", "show", "my runs/pos", "self L0H1"]
     known = dataclasses.replace(looks, task="dep", relation="acl:relcl x")
     arc = run.examples.sentences[0].arcs[0]._replace(label="acl:relcl x")
     sentences = tuple(each._replace(arcs=(arc, each.arcs[1])) for each in run.examples.sentences)
     of_dep = dataclasses.replace(runs[1], examples=run.examples._replace(sentences=sentences))
-    [found] = head_examples(KeptHeads([known], ["pos", "dep"], "stl"), [of_dep], sites, HEADS, 12)
+    [found] = head_examples(KeptHeads([known], ["pos", "dep"], "stl", 0.0), [of_dep], sites, HEADS, 12)
     assert shlex.split(found.command)[2:] == [
         "my runs/dep",
         "self L0H1",

@@ -32,7 +32,7 @@ def test_corpus_sizes_epochs_and_rates_are_named() -> None:
     longer = (*RUN[:2], "30", *RUN[3:])
     assert "3 or 30 epochs" in trained_in_words(runs(RUN, longer))
     several = [(f"data/{n}", RUN[1], str(n), *RUN[3:]) for n in range(9, 13)]
-    assert "trained on 4 corpora, 200 + 30 + 80 sentences" in trained_in_words(runs(*several))
+    assert "trained on 4 sets of files, 200 + 30 + 80 sentences" in trained_in_words(runs(*several))
     assert "9 to 12 epochs" in trained_in_words(runs(*several))
 
 

@@ -18,6 +18,7 @@ from mtl.probes.statistics.masks import (
     Masks,
     chance_of_overlap,
     correlation_table,
+    expected_in_all,
     final_masks,
     force_in_words,
     jaccard,
@@ -190,6 +191,13 @@ def test_layered_chance_by_enumerating_all_masks():
     assert expected == pytest.approx(counts @ np.arange(5))
     assert more == pytest.approx(counts[2:].sum())
     assert fewer == pytest.approx(counts[:3].sum())
+
+
+def test_heads_that_all_masks_keep_by_chance(rng):
+    masks = rng.random((3, 4, 6)) < np.array([[[0.2]], [[0.5]], [[0.8]]])
+    assert expected_in_all(masks[:2]) == pytest.approx(chance_of_overlap(*masks[:2], keep_layers=True)[0])
+    shuffled = rng.permuted(np.broadcast_to(masks, (20000, *masks.shape)), axis=-1)
+    assert expected_in_all(masks) == pytest.approx(shuffled.all(1).sum((1, 2)).mean(), abs=0.05)
 
 
 def test_layered_chance_against_sampled_permutations(rng):

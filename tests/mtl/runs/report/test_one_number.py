@@ -193,3 +193,15 @@ def test_the_first_numbers_name_their_unit_and_what_they_are_compared_with(tmp_p
     assert "against each task alone" in card
     assert "on test" in card
     assert "Means of the 3 seeds with which a task was trained both alone and jointly. The diff" in card
+
+
+def test_one_seed_is_said_to_have_no_interval(tmp_path):
+    study = Study(tmp_path / "study")
+    for seed in (1, 2):
+        for tasks in (["pos"], ["dep"], ["pos", "dep"]):
+            study.run(tasks, seed, pruning="none", probe=False)
+        html = report_page(gather(study.root, "test", SCORES)).html
+        card = words(re.search(r'<section id="cost".*?</section>', html, re.S)[0])
+        assert ("One seed has no interval over runs; mtl compare gives one over sentences." in card) == (
+            seed == 1
+        )

@@ -301,6 +301,19 @@ def test_the_deciding_column_is_never_cut(page, width):
     assert all(not outside for _, outside in cut)
 
 
+def test_tables_of_runs_need_no_scrolling_on_a_wide_screen(page):
+    page.set_viewport_size({"width": 1400, "height": 900})
+    cut = page.evaluate(
+        """() => {
+            for (const cell of document.querySelectorAll('#provenance td')) cell.append('-train.conllu');
+            const tables = [...document.querySelectorAll('#provenance .wide')];
+            return [tables.length, tables.filter((at) => at.scrollWidth > at.clientWidth).length];
+        }"""
+    )
+    assert cut[0] >= 1
+    assert cut[1] == 0
+
+
 @pytest.mark.parametrize("width", [380, 900, 1360])
 def test_nothing_sticks_out(page, width):
     page.set_viewport_size({"width": width, "height": 800})

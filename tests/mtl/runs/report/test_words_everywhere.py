@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from mtl.commands.report import report
 from mtl.files import write_json
-from mtl.probes.report.page_part import Answer, PagePart, estimates_in
+from mtl.probes.report.page_part import RISING, Answer, PagePart, estimates_in
 from mtl.probes.report.report import MOST_LINES, MOST_NOTES, Page, report_page
 from mtl.probes.statistics.significance import CANNOT_TELL
 from mtl.probes.tables.table_files import About, ColumnUnit, in_print, latex, read_csv, undeclared
@@ -62,6 +63,8 @@ def test_any_word_and_number_of_an_answer_are_in_all_places(study: Study, word: 
     page = report_page(data, None, [PagePart(answer=lambda _: answer)])
     assert page.html.count(card(word, scope)) == (0 if word == CANNOT_TELL else 2)
     assert ("<b>Is it so?</b> Run: <code>mtl study FILE</code>" in page.html) == (word == CANNOT_TELL)
+    [cost] = re.findall(r'<section id="cost".*?</section>', page.html, re.S)
+    assert ("These runs cannot tell</a>:</b> Is it so?</p>" in cost) == (word == CANNOT_TELL)
     assert page.html.count("The reason.") == 1
     assert line_of("Is it so?", word, scope, "the reason") in page.lines()
     [told] = page.record()["answers"]
@@ -72,6 +75,15 @@ def test_any_word_and_number_of_an_answer_are_in_all_places(study: Study, word: 
     assert r"loss, points & low, points & p" in printed
     assert r"pos & 12.30 & 10.00 & 0.50" in printed
     assert r"dep & $-$4.50 & -- & 1.00" in printed
+
+
+@pytest.mark.parametrize("rise", [0.5, 5.0])
+def test_open_questions_begin_with_longer_training_where_scores_rise(study: Study, rise: float) -> None:
+    answer = Answer("Is it so?", CANNOT_TELL, "the reason", "the limit", command="mtl study FILE")
+    data = gather(study.root, "test", SCORES)
+    risen = replace(data, history=data.history.with_columns(score=pl.col("update").rank("dense") * rise))
+    html = report_page(risen, None, [PagePart(answer=lambda _: answer)]).html
+    assert ("<b>Train longer first</b>" in html) == (rise > RISING)
 
 
 @pytest.mark.parametrize(("told", "open", "notes"), [(0, 0, 0), (1, 2, 2), (3, 1, 3), (2, 0, 9), (9, 9, 0)])
