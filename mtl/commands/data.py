@@ -53,7 +53,8 @@ def _builder(name: str, what: str) -> Callable[..., None]:
     Args:
         out: Folder for train.jsonl, dev.jsonl, test.jsonl and provenance.json.
         source: Folder with the upstream files; by default they are downloaded at pinned commits.
-        subset: `small`: 2,000 training, 300 dev and 300 test sentences, all from UD's dev and test documents.
+        subset: `small`: 2,000 training, 300 dev and 300 test sentences, all from UD's dev and test
+            documents. `mtl data select` draws fewer from a corpus.
         cache: Folder for downloads; verified files in it are not downloaded again.
         overwrite: Replace the corpus that the folder holds.
     """
@@ -168,9 +169,9 @@ def select(
         corpus: Folder with .jsonl files; for ids, all are searched.
         out: Folder for the selected sentences.
         ids: Files of sentence ids, one per line; X.ids becomes X.jsonl.
-        train: Number of training sentences to draw.
-        dev: Number of development sentences to draw.
-        test: Number of test sentences to draw.
+        train: Number of training sentences to draw; default: none. To train, a folder needs all three.
+        dev: Number of development sentences to draw; default: none.
+        test: Number of test sentences to draw; default: none.
         seed: The same seed draws the same sentences.
         overwrite: Replace the corpus that the folder holds, with all of its splits.
     """
@@ -187,6 +188,10 @@ def select(
     )
     for name, count in chosen.items():
         print(f"{out / name}.jsonl: {counted(count, 'sentence')}")
+    if "train" in chosen and (missing := [split for split in SPLITS if split not in chosen]):
+        files = " and ".join(f"{split}.jsonl" for split in missing)
+        options = " and ".join(f"--{split}" for split in missing)
+        print(f"{out}: no {files}, which 'mtl train' needs in a folder ({options})")
 
 
 def stats(corpus: Path, json: bool = False) -> None:

@@ -32,7 +32,7 @@ def evaluate(
     """Score a run's model in the tasks for which the sentences are annotated.
 
     Args:
-        run: A run's folder, that of a model saved in any form, or a model on the hub (OWNER/NAME).
+        run: A run's folder, a saved model's, an exported one's, or a model on the hub (OWNER/NAME).
         split: Split of the corpus.
         corpus: Folder with .jsonl files, or SOURCE:TARGET for a task of two files; default: the run's own.
             A model without its run needs one.

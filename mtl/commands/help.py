@@ -85,6 +85,11 @@ def help_of(name: str, group: str | None = None) -> str:
         shown = [key for name, key in keys.items() if f"{name}.".startswith(f"{group}.")]
     if not shown:
         raise InputError(f"no group of keys '{group}'{did_you_mean(str(group), ['all', *groups])}")
+    if group is not None:
+        shown, repeats = _folded(shown)
+        for first, others in repeats.items():
+            line = f"The keys of {first} are also those of {', '.join(others)}."
+            rest += ["", *textwrap.wrap(line, _WIDTH)]
     end = "A key is written --KEY=VALUE, or in a file as YAML; --print_config prints the whole configuration."
     return "\n".join([title, *_lines(shown), *rest, "", end])
 
@@ -137,6 +142,20 @@ def _classes(module: str) -> dict[str, ast.ClassDef]:
     except (KeyError, OSError, TypeError):
         return {}
     return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _folded(keys: Sequence[_Key]) -> tuple[list[_Key], dict[str, list[str]]]:
+    """The keys without groups that repeat a group beside them; and these groups, by the one that is shown."""
+    groups: dict[str, list[_Key]] = {}
+    for key in keys:
+        groups.setdefault(key.name.rpartition(".")[0], []).append(key)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name, members in groups.items():
+        texts = [f"{key.spelling.removeprefix(f'--{name}.')} {key.text}" for key in members]
+        alike.setdefault((name.rpartition(".")[0], *texts), []).append(name)
+    repeats = {first: others for first, *others in alike.values() if others}
+    dropped = {name for others in repeats.values() for name in others}
+    return [key for key in keys if key.name.rpartition(".")[0] not in dropped], repeats
 
 
 def _spelling(name: str, default: Any) -> str:

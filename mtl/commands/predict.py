@@ -55,14 +55,14 @@ def predict(
     """Annotate a file, or standard input line by line, in the tasks of a run.
 
     Args:
-        run: A run's folder, that of a model saved in any form, or a model on the hub (OWNER/NAME).
+        run: A run's folder, a saved model's, an exported one's, or a model on the hub (OWNER/NAME).
         file: Text in UTF-8; by default standard input is read, and each line is annotated as it arrives.
         input: text is split into sentences and words by the rules of --language, each line as a text of its
             own; tokens is one sentence per line, its words separated by blanks; pairs is the same with a tab
             between two sentences.
         output: picture is for reading; conllu has entities in MISC, trees and frames in comments; json is one
-            object per line, with the places of words in their line (offsets); sdp is SemEval's format of
-            graphs (deps), without sentences that are skipped. Ids are line numbers, or LINE.SENTENCE if a
+            object per sentence, with the places of words in the input line (offsets); sdp is SemEval's format
+            of graphs (deps), without sentences that are skipped. Ids are line numbers, or LINE.SENTENCE if a
             line has several sentences.
         tasks: Only these tasks, for instance --tasks=[pos,ner]; default: all.
         also: Further runs or models, each of which adds the layers that those before it do not annotate.

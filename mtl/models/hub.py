@@ -23,6 +23,7 @@ from huggingface_hub.errors import (
 )
 
 from mtl.errors import InputError
+from mtl.features import added
 from mtl.heads.arguments import path_or_hub_name, refuse_revision, revision_of
 from mtl.runs.folder.run import ENCODER_FILES, MODEL_FILE
 
@@ -46,6 +47,12 @@ def model_folder(
         for place in (folder, folder / "model"):
             if (place / MODEL_FILE).exists():
                 return place
+        for file in added(lambda feature: feature.models):
+            if (folder / file).is_file():
+                raise InputError(
+                    f"{folder} holds no trained model, but an exported one ({file}), which only annotates: "
+                    "use its run's folder; in Python, mtl.load_exported loads it"
+                )
         raise InputError(f"{folder} holds no trained model (no {MODEL_FILE}): use a run's folder")
     revision = revision_of(revision)
     with hub_errors(name, revision, looked_for=True):

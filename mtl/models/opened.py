@@ -51,7 +51,7 @@ def open_target(target: str, revision: str | None = None) -> Opened:
     """
     folder = Path(target)
     refuse_revision(folder, revision)
-    is_joint = (folder / "config.yaml").exists() or is_model_folder(folder)
+    is_joint = (folder / "config.yaml").exists() or is_model_folder(folder) or loader_of(folder)
     if is_joint or (is_hub_name(target) and holds_model(target, revision)):
         found = find_model(target, revision)
         if found.run is not None:

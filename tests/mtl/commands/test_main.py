@@ -148,6 +148,10 @@ def test_help_shows_the_keys_that_are_set_first_and_where_the_rest_is(capsys):
     )
     assert "padded subwords per batch" in everything
     assert "(linear, cosine, constant, inverse_sqrt)" in everything
+    assert all(text in everything for text in ("--corpus.files.columns", "The keys of corpus.files are also"))
+    assert "--corpus.ner.columns" not in everything
+    assert "--corpus.ner.columns" in helped(capsys, "train", "--help=corpus.ner")
+    assert len(helped(capsys, "train", "--help=corpus").split()) < 600
     assert main(["train", "--help=optimzer"]) == 2
     assert "did you mean 'optimizer'?" in capsys.readouterr().err
 
@@ -478,7 +482,10 @@ def test_toy_select_and_stats(tmp_path, capsys):
     assert read_jsonl(tmp_path / "few.jsonl") == sentences[3:6]
     words = ["data", "select", str(tmp_path / "toy"), f"--out={tmp_path / 'drawn'}"]
     assert main([*words, "--train=4", "--dev=2"]) == 0
+    assert "drawn: no test.jsonl, which 'mtl train' needs in a folder (--test)" in capsys.readouterr().out
     assert len(read_jsonl(tmp_path / "drawn" / "train.jsonl")) == 4
+    assert main([*words, "--train=4", "--dev=2", "--test=2", "--overwrite"]) == 0
+    assert "needs" not in capsys.readouterr().out
     assert main(words) == 2
     assert "or say how many to draw" in capsys.readouterr().err
     capsys.readouterr()

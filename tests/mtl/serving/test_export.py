@@ -208,7 +208,8 @@ def test_commands_take_the_folder_in_place_of_a_run(
         (["evaluate", str(folder)], "use --corpus=FOLDER"),
         (["predict", str(folder), str(lines), "--accelerator=gpu"], "leave out --accelerator"),
         (["predict", str(folder), str(lines), "--precision=bf16-true"], "leave out --accelerator"),
-        (["export", str(folder), f"--out={tmp_path / 'again'}"], "holds no trained model"),
+        (["export", str(folder), f"--out={tmp_path / 'again'}"], "but an exported one (exported.json)"),
+        (["prune", str(folder), f"--out={tmp_path / 'cut'}"], "mtl.load_exported loads it"),
         (["export", str(run), f"--out={folder}"], "is no empty folder"),
     ):
         assert main(words) == 2
