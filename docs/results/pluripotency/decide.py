@@ -28,6 +28,7 @@ def main() -> None:
         return
     scores = collected(Path(sys.argv[1]))
     scores.write_csv(Path(__file__).parent / "scores.csv")
+    secondary = {}
     for task in SCORE:
         values = {setup: of(scores, task, setup) for setup in SETUPS}
         for setup, those in values.items():
@@ -37,10 +38,18 @@ def main() -> None:
             if len(values[setup]) == len(values["own"]) == len(SEEDS):
                 loss = values["own"] - values[setup]
                 low, high = stats.t.interval(0.9, 5, loss.mean(), stats.sem(loss))
+                wide = stats.t.interval(0.95, 5, loss.mean(), stats.sem(loss))
+                p = stats.ttest_1samp(loss, 0, alternative="greater").pvalue
                 print(
-                    f"{task}, own less {setup}: {loss.mean():.2f} (90 % {low:.2f} to {high:.2f}), "
-                    f"{word(loss)}"
+                    f"{task}, own less {setup}: {loss.mean():.2f} (95 % {wide[0]:.2f} to {wide[1]:.2f}; "
+                    f"90 % {low:.2f} to {high:.2f}), one-sided p {p:.2g}, {word(loss)}"
                 )
+                if (task, setup) != ("dep", "unclaimed"):
+                    secondary[task, setup] = p
+    corrected = 0.0
+    for rank, (name, p) in enumerate(sorted(secondary.items(), key=lambda of_name: of_name[1])):
+        corrected = max(corrected, min(p * (len(secondary) - rank), 1.0))
+        print(f"Holm over {len(secondary)}, {' '.join(name)}: {corrected:.2g}")
 
 
 def collected(runs: Path) -> pl.DataFrame:
