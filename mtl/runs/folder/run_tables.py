@@ -148,6 +148,11 @@ def key_of(sentence: Sentence) -> int:
     return zlib.crc32("\0".join(sentence.words).encode())
 
 
+def check_counts_place(run: Run, split: str) -> None:
+    """Raise `OSError` if `write_counts` cannot write; called before any sentence is scored."""
+    check_file_place(_path(run, split))
+
+
 def write_counts(run: Run, split: str, counts: pl.DataFrame) -> None:
     """Write the counts of a split into the run's folder."""
     path = _path(run, split)
