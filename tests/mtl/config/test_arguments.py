@@ -113,6 +113,17 @@ def test_what_is_no_option_is_left_to_the_configuration():
         read(keyed, "--jobz=1")["words"].configured()
 
 
+def test_a_key_inside_a_group_needs_no_value_to_be_true():
+    """Help shows it so: `--dep.projective`."""
+    given = read(keyed, "--dep.projective", "dep", "--tasks.srl.senses", "False")["words"].words
+    assert given == ["--dep.projective=true", "dep", "--tasks.srl.senses=False"]
+    made = configured(
+        "mtl train", TrainConfig, ["--tasks=[dep,srl]", "--dep.projective", "--tasks.srl.senses"]
+    )
+    assert made.dep.projective
+    assert made.srl.senses
+
+
 def test_names_and_files_that_look_like_keys_of_tasks_are_none(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("tasks.small.yaml").write_text("tasks: [pos]\n")
