@@ -135,7 +135,7 @@ def probe_run(
     masks, final_special = yes_or_no(masks, "masks"), yes_or_no(final_special, "final_special")
     material = material or InputCache()
     if out is not None or (Path(target) / "config.yaml").exists():
-        check_place((out or Path(target)) / "heads.parquet")
+        check_place((out or Path(target)) / "heads.parquet", Path(target))
         check_file_place((out or Path(target)) / heads_table.FILE)
     model, encoder, source, folder = _opened(target, revision, source, out)
     path = folder / "heads.parquet"

@@ -119,7 +119,7 @@ def open_trained(
     if out is not None and (out.suffix != ".parquet" or not out.parent.is_dir()):
         raise InputError(f"--out={out}: use a file that ends in .parquet, in a folder that exists")
     table = out or run.folder / "heads.parquet"
-    check_place(table)
+    check_place(table, run.folder)
     model = prepare(JointModel.from_pretrained(run.model), accelerator)
     config = read_configuration(TrainConfig, run.folder / "config.yaml")
     source = source or config.corpus

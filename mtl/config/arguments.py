@@ -13,7 +13,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from mtl.config.keys import hints_of, marked, unknown, without_null
+from mtl.config.keys import hints_of, item_of, marked, unknown, without_null
 from mtl.config.parse import Words, in_range, joined_options, object_of, refusal, spelt, switches_of
 from mtl.errors import InputError
 from mtl.files import check_file_place, check_folder_place
@@ -145,15 +145,17 @@ class Arguments:
             hint, optional = without_null(hints[name])
             if not is_given and not (name in lists and optional):
                 raise InputError(f"{word} needs a value: {word}=VALUE")
-            if not text and hint is Path:
-                raise InputError(refusal(name, hints[name], text))
             if name in lists:
-                added = spelt(text, hint) if text.startswith("[") else [text] * bool(is_given)
+                listed = spelt(text, hint) if text.startswith("[") else None
+                added = listed if isinstance(listed, list) else [text] * bool(is_given)  # no list: a name
                 values[name] = [*values.get(name, []), *added]
             else:
+                added = [text]
                 values[name] = spelt(text, hints[name])
+            if "" in added and Path in (hint, item_of(hint)):
+                raise InputError(refusal(name, item_of(hint) or hints[name], ""))
         for name in self.required:
-            if name not in values:
+            if values.get(name, []) == []:
                 raise InputError(f"{self.shown(name)} is missing{usage}")
         made: Any = in_range(object_of(self.kind, values), values, "--")
         given = {name: getattr(made, name) for name in hints}

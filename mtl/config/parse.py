@@ -200,9 +200,13 @@ def read_configuration(kind: type[T], path: Path) -> T:
     return object_of(kind, _file(kind, path), f"{path}: ")
 
 
+@remembered
 def switches_of(kind: Any) -> frozenset[str]:
-    """The keys that are true or false, and need no value to be true."""
-    return frozenset(name for name, hint in hints_of(kind).items() if hint is bool)
+    """The dotted keys that are true or false, and need no value to be true."""
+    return frozenset(key for key in known_keys_of(kind) if hint_of(kind, key) is bool)
+
+
+_BOOLEANS = ("true", "false", "yes", "no", "on", "off")
 
 
 def joined_options(
@@ -217,11 +221,11 @@ def joined_options(
     rest = list(words)
     while rest:
         word = rest.pop(0)
-        name = word[2:].replace("-", "_")
+        name = word[2:].replace("-", "_").replace("tasks.", "")  # the short form: tasks.dep.projective
         if not word.startswith("--") or "=" in word or word == PRINT:
             yield word
         elif name in switches:
-            yield f"{word}={rest.pop(0) if rest and rest[0] in ('true', 'false') else 'true'}"
+            yield f"{word}={rest.pop(0) if rest and rest[0].lower() in _BOOLEANS else 'true'}"
         elif not rest or rest[0].startswith("--"):
             yield word
         else:

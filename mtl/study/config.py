@@ -90,8 +90,10 @@ class GridBlock:
             "masks_of={run.masks_of} names the masks: leave gates.masks out",
         ),
         Forbidden(
-            lambda block: block.seeds == (),
-            "a block's seeds are empty: name at least one, or leave the key out",
+            lambda block: next(
+                (key for key in ("setups", "masks", "seeds") if getattr(block, key) == ()), None
+            ),
+            "a block's {found} are empty: name at least one, or leave the key out",
         ),
     )
 

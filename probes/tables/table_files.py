@@ -151,16 +151,18 @@ def read_metadata(path: Path) -> dict[str, str]:
 def read_complete(path: Path, schema: Mapping[str, Any], command: str) -> tuple[pl.DataFrame, dict[str, str]]:
     """The columns of a schema from a parquet file that a command made, and the texts written with them.
 
-    Raises `ValueError` if the file cannot be read or lacks a column.
+    Raises `ValueError` if the file cannot be read or lacks a column. Commands add to such a file, so the
+    command alone would refuse it again.
     """
+    remedy = f"delete it, and make it again with '{command}'"
     try:
         table, metadata = read_parquet(path), read_metadata(path)
         missing = [name for name in schema if name not in table.columns]
         if missing:
-            raise ValueError(f"{path}: no column {missing[0]!r}; make the table with '{command}'")
+            raise ValueError(f"{path}: no column {missing[0]!r}; {remedy}")
         return table.select(list(schema)).cast(pl.Schema(schema)), metadata
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise ValueError(f"{path}: cannot be read ({first_line(error)}); make it with '{command}'") from error
+        raise ValueError(f"{path}: cannot be read ({first_line(error)}); {remedy}") from error
 
 
 def read_csv(path: Path) -> pl.DataFrame:

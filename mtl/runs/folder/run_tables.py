@@ -65,11 +65,16 @@ def require_finite_rows(rows: pl.DataFrame, path: Path) -> None:
             )
 
 
-def check_place(path: Path) -> None:
-    """Raise `InputError` or `OSError` if measures cannot be written there; called before any is made."""
+def check_place(path: Path, measured: Path) -> None:
+    """Raise `InputError` or `OSError` if measures of the run or encoder in the folder `measured` cannot be
+    written there, or would pass for those of another run; called before any is made."""
     if path.parent.exists() and not path.parent.is_dir():
         raise InputError(f"{path.parent}: a file, and no folder: use out=FOLDER")
     check_file_place(path)
+    if (path.parent / "config.yaml").exists() and path.parent.resolve() != measured.resolve():
+        raise InputError(
+            f"{path.parent} is a run, and {measured} is measured: write its table elsewhere (--out)"
+        )
     if path.exists():
         read_measures(path)
 
@@ -141,6 +146,11 @@ unknown), and `counts` are those of `mtl.tasks.metrics.TaskMetric.sentence_count
 def key_of(sentence: Sentence) -> int:
     """A number that tells sentences with different words apart."""
     return zlib.crc32("\0".join(sentence.words).encode())
+
+
+def check_counts_place(run: Run, split: str) -> None:
+    """Raise `OSError` if `write_counts` cannot write; called before any sentence is scored."""
+    check_file_place(_path(run, split))
 
 
 def write_counts(run: Run, split: str, counts: pl.DataFrame) -> None:

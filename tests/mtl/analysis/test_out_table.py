@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,14 @@ def test_a_table_that_cannot_be_written_is_refused_before_anything_is_measured(
     if command == "probe":
         assert main([command, str(run), f"--out={run / 'config.yaml'}"]) == 2
         assert "config.yaml: a part of this path is a file, not a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["importance", "probe", "probe an encoder"])
+def test_measures_do_not_replace_those_of_another_run(command, run, tmp_path, capsys) -> None:
+    """Its table would be marked as made by its own model."""
+    other, out = run.rename(tmp_path / "other"), "" if command.startswith("probe") else "/heads.parquet"
+    target = other / "model" if command.endswith("encoder") else shutil.copytree(other, tmp_path / "run")
+    given = [str(target), f"--out={other}{out}", f"--corpus={tmp_path}"]
+    assert main([command.split()[0], *given]) == 2
+    assert f"{other} is a run, and {target} is measured" in capsys.readouterr().err
+    assert not (other / "heads.parquet").exists()

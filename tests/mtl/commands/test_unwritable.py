@@ -167,14 +167,18 @@ def test_every_path_that_is_not_read_is_a_place_that_is_written():
 
 
 @pytest.mark.parametrize(
-    "name", ["probe", *MEASURES, "ablate", *(name for name in ("curve",) if not may_be_absent([name]))]
+    ("name", "file"),
+    [
+        *((name, "heads.parquet") for name in ("probe", *MEASURES, "ablate")),
+        *((name, "heads.parquet") for name in ("curve",) if not may_be_absent([name])),
+        ("evaluate", "sentence_counts/test.parquet"),
+    ],
 )
-@pytest.mark.parametrize("file", ["heads.parquet"])
 def test_a_run_s_own_table_that_cannot_be_replaced_is_known_first(name, file, run, tmp_path, no_work, capsys):
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     (copy / file).unlink(missing_ok=True)
-    (copy / file).mkdir()
+    (copy / file).mkdir(parents=True)
     no_work()
     assert main([name, str(copy), "--accelerator=cpu"]) == 2
     assert capsys.readouterr().err == f"mtl: {copy / file}: it is a folder, not a file\n"

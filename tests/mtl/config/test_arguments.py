@@ -13,6 +13,8 @@ from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.files import check_file_place
 
+NONE: list[Path] = []
+
 
 def several(kind: Literal["a", "b"], runs: list[Path], out: OutFile, seed: int = 1, again: bool = False):
     """Do it.
@@ -27,7 +29,14 @@ def placed(run: str, file: Path | None = None, *, names: list[str] | None = None
     """Do it."""
 
 
-def keyed(words: Words[TrainConfig], *, jobs: int = 0, again: list[str] | None = None, dry_run: bool = False):
+def keyed(
+    words: Words[TrainConfig],
+    *,
+    jobs: int = 0,
+    again: list[str] | None = None,
+    dry_run: bool = False,
+    others: list[Path] = NONE,
+):
     """Do it."""
 
 
@@ -65,6 +74,7 @@ def test_values_are_read_by_place_and_by_name():
     assert read(placed, "a", "--names", "--out=x")["names"] == []
     assert read(placed, "a", "--names", "b", "c", "--names=[d,e]")["names"] == ["b", "c", "d", "e"]
     assert read(placed, "a")["names"] is None
+    assert read(placed, "a", "--names", "[b", "[,c]", "[x][y]")["names"] == ["[b", "[,c]", "[x][y]"]
 
 
 @pytest.mark.parametrize(
@@ -76,6 +86,11 @@ def test_values_are_read_by_place_and_by_name():
         (several, ["c", "x", "--out=y"], "unknown 'c': choose from a, b"),
         (several, ["", "x", "--out=y"], "KIND is empty; usage"),
         (several, ["a", "x", "--out="], "out: expected a path, not ''"),
+        (several, ["a", "--runs=", "--out=y"], "RUNS is empty; usage"),
+        (several, ["a", "[]", "--out=y"], "RUNS is missing; usage"),
+        (several, ["a", "['']", "--out=y"], "runs: expected a path, not ''"),
+        (several, ["a", "--out=y", "--runs", "x", ""], "RUNS is empty; usage"),
+        (keyed, ["--others", "x", ""], "others: expected a path, not ''"),
         (several, ["a", "x", "--out=y", "--sede=1"], "unknown key 'sede': did you mean 'seed'?"),
         (placed, ["a", "b", "c"], "'c' is one argument too many; usage"),
     ],
@@ -91,11 +106,22 @@ def test_what_is_no_option_is_left_to_the_configuration():
         keyed, "a.yaml", "--seed", "3", "--jobs", "2", "--overwrite", "b.yaml", "--dry-run", "--again"
     )
     words = given.pop("words")
-    assert given == {"jobs": 2, "again": [], "dry_run": True}
+    assert given == {"jobs": 2, "again": [], "dry_run": True, "others": []}
     assert words.words == ["a.yaml", "--seed=3", "--overwrite=true", "b.yaml"]
     assert words.files == ["a.yaml", "b.yaml"]
     with pytest.raises(InputError, match=r"unknown key 'jobz': did you mean 'jobs'\?"):
         read(keyed, "--jobz=1")["words"].configured()
+
+
+def test_a_key_inside_a_group_needs_no_value_to_be_true():
+    """Help shows it so: `--dep.projective`."""
+    given = read(keyed, "--dep.projective", "dep", "--tasks.srl.senses", "False")["words"].words
+    assert given == ["--dep.projective=true", "dep", "--tasks.srl.senses=False"]
+    made = configured(
+        "mtl train", TrainConfig, ["--tasks=[dep,srl]", "--dep.projective", "--tasks.srl.senses"]
+    )
+    assert made.dep.projective
+    assert made.srl.senses
 
 
 def test_names_and_files_that_look_like_keys_of_tasks_are_none(tmp_path, monkeypatch):

@@ -322,8 +322,9 @@ def test_a_block_has_seeds_of_its_own():
     assert names(GridBlock(("pos",)), GridBlock(("pos",), ("dynamic",), seeds=(11, 12)), seeds=(1,)) == [
         "pos-seed1", "pos-dynamic-seed11", "pos-dynamic-seed12",
     ]  # fmt: skip
-    with pytest.raises(InputError, match="a block's seeds are empty"):
-        names(GridBlock(("pos",), seeds=()))
+    for key in ("setups", "masks", "seeds"):
+        with pytest.raises(InputError, match=f"a block's {key} are empty"):
+            names(GridBlock(("MTL",)), GridBlock(**{key: ()}))
 
 
 def test_a_seed_named_twice_is_refused():
