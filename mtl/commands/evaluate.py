@@ -58,8 +58,8 @@ def evaluate(
     if corpus is None and (is_hub_name(run) or is_model_folder(Path(run)) or loader_of(Path(run))):
         raise InputError(f"{run} is a model without its run, which would name a corpus: use --corpus=FOLDER")
     found = find_model(run, revision)
-    counted = found.run if corpus is None and tasks is None and precision == "32-true" else None
-    if counted is not None:
+    counted = found.run if corpus is None and precision == "32-true" else None
+    if counted is not None and tasks is None:
         run_tables.check_counts_place(counted, split)
     model = annotator_at(found.model, accelerator, precision)
     chosen = chosen_tasks(model.tasks, tasks)
@@ -92,7 +92,7 @@ def evaluate(
         print(f"{split}: {message}")
     with sentence_progress(len(corpus_examples)) as advance:
         scores, counts = mtl.models.evaluate.evaluate_sentences(model, corpus_examples, advance)
-    if counted is not None:
+    if counted is not None and len(chosen) == len(model.tasks):
         run_tables.write_counts(counted, split, counts)
     print_scores({split: scores}, run)
     for line in learned_nothing(
