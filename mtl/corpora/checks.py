@@ -71,7 +71,7 @@ def seen_in(sentences: Iterable[Sentence], tasks: Mapping[str, Task]) -> Seen:
         seen.masked.update(word for word in sentence.words if word in MASKS)
         seen.notes.update(sentence.notes)
         for note in sentence.notes:
-            seen.noted.setdefault(note, _place(sentence))
+            seen.noted.setdefault(note, getattr(note, "place", "") or _place(sentence))
         for name, task in tasks.items():
             seen.labels[name].update(task.labels_in(sentence))
             if task.annotated(sentence):
@@ -90,7 +90,8 @@ def seen_in(sentences: Iterable[Sentence], tasks: Mapping[str, Task]) -> Seen:
 def _other_column(sentence: Sentence) -> str:
     """The first note that another column may be the right one, with the file; empty without one."""
     notes = [note for note in sentence.notes if isinstance(note, OtherColumn)]
-    return f"{sentence.place.rpartition(':')[0]}: {notes[0]}" if notes else ""
+    place = getattr(notes[0], "place", sentence.place) if notes else ""
+    return f"{place.rpartition(':')[0]}: {notes[0]}" if notes else ""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from unicodedata import normalize
 
 from mtl.corpora.formats.columns import OF_SENTENCE, ROLE_OF_SENTENCE, read_label_columns
 from mtl.corpora.formats.columns import ROLES as LABEL_ROLES
-from mtl.corpora.formats.conll2003 import ROLES, are_numbers, read_conll2003
+from mtl.corpora.formats.conll2003 import ROLES, OtherColumn, are_numbers, read_conll2003
 from mtl.corpora.formats.dependencies import SENSES, read_conllu, read_sdp
 from mtl.corpora.formats.glue import read_glue, unnamed_task
 from mtl.corpora.formats.json_entities import read_json_entities
@@ -325,11 +325,26 @@ def _union(first: Sentence, second: Sentence, notes: tuple[str, ...]) -> Sentenc
         trees = {name: value for name, value in others.items() if isinstance(value, Tree)}
         others |= {name: with_words(tree, first.words) for name, tree in trees.items()}
     layers = {name: value for name, value in others.items() if first.layer(name) is None}
-    notes = (*first.notes, *second.notes, *notes, *_lost(first, others))
+    read_there = (_placed(note, second.place) for note in second.notes)
+    notes = (*first.notes, *read_there, *notes, *_lost(first, others))
     text = first.text or (second.text if is_spelled(second.text, first.words) else "")
     name = first.id if _is_named(first) or not _is_named(second) else second.id
     document = first.document or second.document
     return replace(first.with_layers(layers), id=name, text=text, notes=notes, document=document)
+
+
+class _Placed(str):
+    """A note, with its own place: its sentence has become part of one that was read elsewhere."""
+
+    place: str
+
+
+def _placed(note: str, place: str) -> str:
+    if getattr(note, "place", "") or not place:
+        return note
+    placed: Any = (OtherColumn if isinstance(note, OtherColumn) else _Placed)(note)
+    placed.place = place
+    return placed
 
 
 def _lost(first: Sentence, others: Mapping[str, Any]) -> Iterator[str]:

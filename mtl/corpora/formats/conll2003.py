@@ -40,8 +40,6 @@ REPAIRED = "tag repaired as conlleval takes it (an entity without its B-, or wit
 class OtherColumn(str):
     """A note that the last column of a file holds no entity, but another one may."""
 
-    __slots__ = ()
-
 
 _COMMENT = re.compile(r"#([ \t]|$)|#[^ \t]+ = ")
 _LABELLED = re.compile(r"[BIESLUM]-(.+)")

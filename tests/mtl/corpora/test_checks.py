@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mtl.config.schema import CorpusConfig, Files
-from mtl.corpora.checks import CHECKS, CorpusCheck, notes_on, refuse_shared_files
+from mtl.corpora.checks import CHECKS, CorpusCheck, notes_on, refuse_shared_files, seen_in
 from mtl.corpora.folder import convert_corpus
 from mtl.corpora.formats.conll2003 import OtherColumn
 from mtl.corpora.load import load_split, refuse_files_of_two_splits
@@ -220,6 +221,16 @@ def test_a_layer_that_is_left_out_is_counted() -> None:
     )
     (joined,) = merge([[FULL], [FULL]])
     assert joined.notes == ()
+
+
+def test_a_note_keeps_the_place_where_it_was_read() -> None:
+    first = Sentence(WORDS, tags=("A", "B"), place="acts.tsv:3")
+    column = OtherColumn("read another column")
+    second = Sentence(WORDS, entities=(), place="tree.conllu:8", notes=("odd", column))
+    for (joined,) in (merge([[first], [second]]), merge([[first], [Sentence(WORDS, upos=WORDS)], [second]])):
+        seen = seen_in([pickle.loads(pickle.dumps(joined))], {"ner": ALL["ner"]})
+        assert seen.noted["odd"] == "tree.conllu:8"
+        assert seen.layers["ner"].other_column == "tree.conllu: read another column"
 
 
 def test_words_join_in_any_spelling() -> None:
