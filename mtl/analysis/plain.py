@@ -57,8 +57,8 @@ def head_importance(
 
     Any family in the table of families works. The loss may run the model in any way: once, several times, row
     by row, or with several rows for a row of the batch. Passes are added up. A head that no pass reaches, or
-    that the loss does not use, is worth 0. Gradients show which rows of a pass belong to which row of the
-    batch (`mtl.analysis.plain`).
+    that the loss does not use, is worth 0. A loss may mix rows (in-batch negatives): each row counts by the
+    derivative of its own loss.
 
     Args:
         model: The model, with or without a head on top, or a module around it (compiled, with adapters); it

@@ -52,7 +52,8 @@ def _builder(name: str, what: str) -> Callable[..., None]:
 
     Args:
         out: Folder for train.jsonl, dev.jsonl, test.jsonl and provenance.json.
-        source: Folder with the upstream files; by default they are downloaded at pinned commits.
+        source: Folder that holds UD_English-EWT, UNER_English-EWT and propbank-release; by default they are
+            downloaded at pinned commits.
         subset: `small`: 2,000 training, 300 dev and 300 test sentences, all from UD's dev and test
             documents. `mtl data select` draws fewer from a corpus.
         cache: Folder for downloads; verified files in it are not downloaded again.
@@ -169,7 +170,7 @@ def select(
         corpus: Folder with .jsonl files; for ids, all are searched.
         out: Folder for the selected sentences.
         ids: Files of sentence ids, one per line; X.ids becomes X.jsonl.
-        train: Number of training sentences to draw; default: none. To train, a folder needs all three.
+        train: Number of training sentences to draw; default: none. `mtl train` needs train, dev and test: draw from all.
         dev: Number of development sentences to draw; default: none.
         test: Number of test sentences to draw; default: none.
         seed: The same seed draws the same sentences.

@@ -150,6 +150,8 @@ def _prune_model(model: JointModel, source: Run | None, cut: _Cut, accelerator: 
         scores["dev, closed" if cut.keep_shape else "dev, cut"] = after
         write_cut_run(source, cut.out, smaller, {"dev": with_same_answers(after, smaller, corpus)}, opened)
         print_scores(scores, f"{cut.model} -> {cut.out}", console)
+        if cut.keep_shape:
+            console.print(f"AutoModel.from_pretrained loads {cut.out / 'model'}", soft_wrap=True)
     before.compare(smaller.encoder, opened, cut.keep_shape, console)
 
 

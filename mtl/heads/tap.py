@@ -335,7 +335,7 @@ def head_scale(
 
     Raises:
         InputError: the model is not one of these, the scale or `fill` has a wrong shape, or a pass does not
-            have one row per scale, or the rows and positions of `fill`.
+            have one row per scale, or the rows and positions of `fill` (one row of `fill` serves all).
     """
     transformer = transformer_of(model, "head_scale")
     tap = HeadTap(transformer, family_of(transformer, family))

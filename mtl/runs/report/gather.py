@@ -306,7 +306,7 @@ def _learned(gates: pl.DataFrame | None, runs: RunSet, score: Mapping[str, str])
             if set(mask.split("+")) <= unlearned:
                 nothing.setdefault((mask, run.setup.name), []).append(run.settings.seed)
                 left_out |= (pl.col("run") == run.name) & (pl.col("task") == mask)
-    runs.notes += [
+    runs.notes[:0] = [
         f"{mask} in {setup}: nothing was learned with seed {', '.join(map(str, sorted(seeds)))}: such masks "
         "claim no head and are left out"
         for (mask, setup), seeds in nothing.items()

@@ -52,6 +52,7 @@ def test_a_run_of_the_same_shape_is_what_plain_transformers_loads(runs: Path, tm
     assert main(["prune", str(runs / "dynamic"), f"--out={out}", "--keep_shape=true"]) == 0
     text = capsys.readouterr().out
     assert "4 of 12 heads open, the others closed in weights of the same shape" in text
+    assert f"AutoModel.from_pretrained loads {out}/model" in text
     plain = AutoModel.from_pretrained(out / "model", add_pooling_layer=False).eval()
     torch.testing.assert_close(hidden(plain), expected, rtol=0, atol=1e-6)
     assert main(["evaluate", str(out)]) == 0
