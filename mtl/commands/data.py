@@ -170,7 +170,8 @@ def select(
         corpus: Folder with .jsonl files; for ids, all are searched.
         out: Folder for the selected sentences.
         ids: Files of sentence ids, one per line; X.ids becomes X.jsonl.
-        train: Number of training sentences to draw; default: none. `mtl train` needs train, dev and test: draw from all.
+        train: Number of training sentences to draw; default: none. `mtl train` needs train, dev and test:
+            draw from all.
         dev: Number of development sentences to draw; default: none.
         test: Number of test sentences to draw; default: none.
         seed: The same seed draws the same sentences.
