@@ -90,7 +90,8 @@ def ends(random: np.ndarray, pretrained: np.ndarray) -> tuple[float, float, floa
     """The difference of both means, and its one-sided ends at 95 % by Welch's t."""
     found = stats.ttest_ind(random, pretrained, equal_var=False)
     low, high = found.confidence_interval(0.9)
-    return round(random.mean() - pretrained.mean(), 3), round(low, 3), round(high, 3)
+    difference = random.mean() - pretrained.mean()
+    return tuple(round(float(each), 3) for each in (difference, low, high))
 
 
 def word(random: np.ndarray, pretrained: np.ndarray) -> str:
