@@ -416,6 +416,8 @@ def refusal(key: str, kind: Any, value: Any) -> str:
     names = literal_values((mapping_types(hint) or (None,))[0])
     if value is None:
         message = " cannot be null: set a value, or leave it out"
+    elif value == "" and hint is str:
+        message = " is empty: set a value, or leave it out"
     elif is_dataclass(hint):
         message = f" holds other keys, and cannot be '{shown}'; set {key}.KEY"
     elif isinstance(value, Mapping) and names and (odd := [name for name in value if name not in names]):

@@ -27,6 +27,7 @@ from mtl.config.keys import (
     Forbidden,
     Joint,
     KeyFault,
+    OutputFolder,
     Used,
     Volatile,
     at,
@@ -508,7 +509,7 @@ class TrainConfig:
 
     name: str | None = None
     """The run's folder below `runs`; default: its tasks and seed."""
-    runs: Annotated[str, Volatile()] = "runs"
+    runs: Annotated[OutputFolder, Volatile()] = "runs"
     """Folder that holds the runs."""
     overwrite: Annotated[bool, Volatile()] = False
     """Replace a run with another configuration or on a changed corpus; the same run is resumed. The old

@@ -47,12 +47,7 @@ def model_folder(
         for place in (folder, folder / "model"):
             if (place / MODEL_FILE).exists():
                 return place
-        for file in added(lambda feature: feature.models):
-            if (folder / file).is_file():
-                raise InputError(
-                    f"{folder} holds no trained model, but an exported one ({file}), which only annotates: "
-                    "use its run's folder; in Python, mtl.load_exported loads it"
-                )
+        refuse_exported(folder)
         raise InputError(f"{folder} holds no trained model (no {MODEL_FILE}): use a run's folder")
     revision = revision_of(revision)
     with hub_errors(name, revision, looked_for=True):
@@ -67,6 +62,16 @@ def model_folder(
             ignore_patterns=["*/*"],
         )  # fmt: skip
     return Path(downloaded)
+
+
+def refuse_exported(folder: Path) -> None:
+    """Raise `InputError` for a model that only a feature can open, since its weights cannot be trained."""
+    for file in added(lambda feature: feature.models):
+        if (folder / file).is_file():
+            raise InputError(
+                f"{folder} holds no trained model, but an exported one ({file}), which only annotates: "
+                "use its run's folder; in Python, mtl.load_exported loads it"
+            )
 
 
 def upload(

@@ -11,7 +11,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mtl.config.instances import PRESETS, halves_of, on_words, stands_for_task, whole_of, with_slots
-from mtl.config.keys import Forbidden
+from mtl.config.keys import Forbidden, OutputFolder
 from mtl.config.schema import DEFAULT_TASKS, KIND_NAMES, TASK_NAMES, PruningRegime, Split, TrainConfig
 from mtl.corpora.load import corpus_read
 from mtl.errors import InputError, did_you_mean, plain_name
@@ -199,7 +199,7 @@ class StudyConfig:
 
     name: str | None = None
     """The study's folder below `studies`; default: the name of its file."""
-    studies: str = "studies"
+    studies: OutputFolder = "studies"
     """Folder that holds studies."""
     grid: tuple[GridBlock, ...] = (GridBlock(),)
     """The runs."""

@@ -39,6 +39,7 @@ from mtl.features import added
 from mtl.models.batches import Example, count_unknown, example_corpus, examples
 from mtl.models.encoder import Encoder, layers_read
 from mtl.models.evaluate import batches
+from mtl.models.hub import refuse_exported
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.model_files import RANDOM, origin_of
@@ -435,6 +436,7 @@ def _settings_of(source: Path, tasks: Collection[str]) -> dict[str, dict[str, An
     model = source / "model" if (source / "model" / "model.json").exists() else source
     own = _own_model_in(model)
     if not (model / "model.json").exists() or not (own or (model / Encoder.settings_file).exists()):
+        refuse_exported(source)
         why = "no model.json" if source.exists() else "there is no such folder"
         raise InputError(f"{source} holds no trained model ({why}): use a run's folder")
     try:

@@ -99,6 +99,8 @@ def write_report(
             )
             archive_report(source, console)
             return None
+        if at_end:
+            console.print("writing the report")
         train = source.wandb_config() if log else None
         if appearance is None or appearance == Appearance():
             appearance = source.appearance

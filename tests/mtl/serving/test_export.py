@@ -210,6 +210,7 @@ def test_commands_take_the_folder_in_place_of_a_run(
         (["predict", str(folder), str(lines), "--precision=bf16-true"], "leave out --accelerator"),
         (["export", str(folder), f"--out={tmp_path / 'again'}"], "but an exported one (exported.json)"),
         (["prune", str(folder), f"--out={tmp_path / 'cut'}"], "mtl.load_exported loads it"),
+        (["train", f"--corpus.path={toy}", f"--init_from={folder}"], "mtl.load_exported loads it"),
         (["export", str(run), f"--out={folder}"], "is no empty folder"),
     ):
         assert main(words) == 2
