@@ -107,10 +107,13 @@ class Page:
         """What the page shows and what it was computed from, by file name; made on the first access."""
         return self.make_tables()
 
-    def lines(self, first: Sequence[str] = (), last: Sequence[str] = ()) -> list[str]:
+    def lines(
+        self, first: Sequence[str] = (), last: Sequence[str] = (), place: str = "on the page"
+    ) -> list[str]:
         """What a terminal gets, in at most `MOST_LINES` lines: answers, what is open, faults, first notes.
 
-        `first` are faults and `last` further notes. All answers and notes are in the `record`.
+        `first` are faults and `last` further notes. All answers and notes are in the `record`. `place` is
+        where a reader finds the lines that are left out.
         """
         told = [answer.line() for answer in self.answers if answer.told]
         left = [answer.question for answer in self.answers if not answer.told]
@@ -125,7 +128,7 @@ class Page:
         if len(shown) < len(told) + len(notes):
             shown = shown[: MOST_LINES - 1]
             more = len(told) + len(notes) - len(shown)
-            shown.append(f"{counted(more, 'more line')}: on the page and in answers.json")
+            shown.append(f"{counted(more, 'more line')}: {place}")
         return shown
 
     def record(self, first: Sequence[str] = (), last: Sequence[str] = ()) -> dict[str, Any]:

@@ -56,6 +56,33 @@ def main() -> None:
         print(f"{name}: {found[0]:+.3f} ({found[1]:+.3f} to {found[2]:+.3f}), one-sided p {found[3]:.4f}")
         if name.startswith("primary"):
             print(f"  {word(*found)}")
+    for name, own in (("all heads", every), ("claimed heads", claims)):
+        changes(Path(sys.argv[2]), name, own)
+
+
+def changes(runs: Path, name: str, own: dict[str, np.ndarray]) -> None:
+    """Print how far what partners change is the same by both measures, and in two seeds."""
+    measures = (("heads.parquet", "importance", STANDARDISED_LOGS), (HELD, "ablation", STANDARDISED_POINTS))
+    changed = [
+        [
+            changed_by_partners(in_pairs(runs, measure, seeds, table), unit, own)
+            for seeds in (SEEDS, *((seed,) for seed in SEEDS))
+        ]
+        for table, measure, unit in measures
+    ]
+    of_seeds = [np.corrcoef(of[1:])[np.triu_indices(len(SEEDS), 1)].mean() for of in changed]
+    of_measures = np.corrcoef(changed[0][0], changed[1][0])[0, 1]
+    print(
+        f"what partners change, {name}: the measures correlate by {of_measures:+.2f}, two seeds by "
+        f"{of_seeds[0]:+.2f} (importance) and {of_seeds[1]:+.2f} (ablation, 3,000 sentences)"
+    )
+
+
+def changed_by_partners(
+    tasks: tuple[TaskWorth, ...], unit: WorthUnit, own: dict[str, np.ndarray]
+) -> np.ndarray:
+    """Worth less its mean over partners and less each partner's mean in the layer."""
+    return np.concatenate([block.residual.ravel() for block in blocks_of(tasks, unit, own)])
 
 
 def slope(

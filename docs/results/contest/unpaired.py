@@ -1,6 +1,8 @@
 """What tasks score less jointly than alone, by the spread of all runs: from scores.csv of the contest.
 
 python docs/results/contest/unpaired.py
+
+low, high: intervals of five tasks together; low_of_task, high_of_task: of each by itself.
 """
 
 from __future__ import annotations
@@ -25,6 +27,11 @@ scores = (
 )
 groups = {"10 epochs": {"all-twice": "alone, 10 epochs"}, "5 epochs": {"all": "alone"}}
 found = sharing(scores.select("setup", "task", "seed", "score"), groups)
-with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=160, float_precision=3):
-    print(found.table)
+of_one_task = [
+    sharing(scores.filter(task=task).select("setup", "task", "seed", "score"), groups).table
+    for task in SCORES
+]
+intervals = pl.concat(of_one_task).select("setup", "task", low_of_task="low", high_of_task="high")
+with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=200, float_precision=3):
+    print(found.table.join(intervals, on=["setup", "task"], how="left", maintain_order="left"))
 print(f"{found.word}: {found.reason}")

@@ -26,11 +26,21 @@ def main() -> None:
         return
     old, new = (Path(folder) for folder in sys.argv[1:])
     before = [opened(old / f"control-dynamic-k14-seed{seed}") for seed in SEEDS]
-    after = [opened(new / f"control-dynamic-k14-seed{seed}") for seed in SEEDS]
+    draws = [
+        [opened(new / f"control-dynamic-k14{draw}-seed{seed}") for seed in SEEDS]
+        for draw in ("", *(f"-draw{number}" for number in range(2, DRAWS + 1)))
+    ]
+    after = draws[0]
     print(
         f"old with old: {mean(combinations(before, 2)):.2f}, new with new: {mean(combinations(after, 2)):.2f}"
     )
-    print(f"old with new, other seeds: {mean(pair for pair in product(before, after)):.2f}")
+    print(f"old with new, other seeds: {mean(other_seeds(before, after)):.2f}")
+    itself = mean(two for draw in draws for two in combinations(draw, 2))
+    pairs = [*combinations(draws, 2)]
+    same = mean(masks for pair in pairs for masks in zip(*pair, strict=True))
+    other = mean(masks for pair in pairs for masks in other_seeds(*pair))
+    print(f"a draw with itself, other seeds: {itself:.2f}")
+    print(f"between draws, same seed: {same:.2f}, other seeds: {other:.2f}")
 
 
 def opened(run: Path) -> set[tuple[int, int]]:
@@ -38,6 +48,15 @@ def opened(run: Path) -> set[tuple[int, int]]:
     gates = pl.read_parquet(run / "gates.parquet")
     last = gates.filter(pl.col("step") == pl.col("step").max()).filter(pl.col("gate") > 0.001)
     return set(last.select("layer", "head").iter_rows())
+
+
+def other_seeds(one: list[set], other: list[set]):
+    """The pairs of masks of two lists, one mask a seed, that have unequal seeds."""
+    return (
+        (first, second)
+        for (at, first), (place, second) in product(enumerate(one), enumerate(other))
+        if at != place
+    )
 
 
 def mean(pairs) -> float:

@@ -214,7 +214,7 @@ def write_files(
     first = (*failed, *looks.faults("the report"), *source.notes)
     write_json(folder / "answers.json", made.record(first, on_figures))
     archive_report(source, console, written)
-    print_lines(made.lines(first, on_figures), console)
+    print_lines(made.lines(first, on_figures, "on the page and in answers.json"), console)
     console.print(
         f"wrote {counted(len(made.tables), 'table')} to {folder / 'tables'} and "
         f"{counted(drawn, 'figure')} to {folder / 'figures'}",

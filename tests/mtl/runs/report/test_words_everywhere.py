@@ -96,6 +96,8 @@ def test_a_terminal_gets_few_lines_and_is_told_of_the_others(told: int, open: in
     assert len(lines) == min(every, told + (open > 0) + MOST_NOTES + 1, MOST_LINES)
     if len(lines) < every:
         assert lines[-1].startswith(f"{every - len(lines) + 1} more line")
+        assert lines[-1].endswith(": on the page")
+        assert page.lines(["first"], ["last"], "in a file")[-1].endswith(": in a file")
     assert page.record(["first"], ["last"])["notes"] == ["first", *page.notes, "last"]
     assert told > 3 or "note: first" in lines
 
