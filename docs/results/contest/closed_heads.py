@@ -46,12 +46,15 @@ class Design(NamedTuple):
     kept: int = 14
     times: int = 1
     """Tasks of each kind: five, or ten in 45 pairs."""
+    lasts: bool = True
+    """Whether partners have lasting effects on heads."""
 
 
 DESIGNS = [
     Design(), Design(sentences=3_000), Design(masks=24), Design(runs=12, masks=24), Design(masks=0),
     Design(masks=24, kept=22), Design(masks=24, times=2), Design(measure="importance"),
     Design(masks=24, measure="importance"), Design(masks=24, measure="importance", times=2),
+    Design(lasts=False), Design(masks=24, lasts=False),
 ]  # fmt: skip
 Worth = list[tuple[np.ndarray, np.ndarray, float]]
 
@@ -132,6 +135,7 @@ def studies(
         for task, (points, variance, share) in zip(names, archive * design.times, strict=True):
             partners = tuple(other for other in names if other != task)
             lost = loss * np.array([true[task] & true[other] for other in partners])
+            share *= design.lasts
             lasting = random.normal(size=lost.shape) * np.sqrt(variance * share)
             noise = random.normal(size=(design.runs, *lost.shape)) * np.sqrt(variance * (1 - share))
             if design.measure == "ablation":
