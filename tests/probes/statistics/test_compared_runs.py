@@ -19,15 +19,18 @@ SENTENCES = 200
 
 
 def world(
-    rng: np.random.Generator, runs: int, spread: float, together: float, lost: float = 0.0
+    rng: np.random.Generator, runs: int, spread: float, together: float, lost: float = 0.0, fewer: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Right words of two setups: sentences differ in difficulty and by setup, runs in their skill."""
+    """Right words of two setups: sentences differ in difficulty and by setup, runs in their skill.
+
+    With `fewer`, the first setup has only so many runs, and they spread threefold.
+    """
     words = rng.integers(4, 30, SENTENCES)
     difficulty = rng.normal(2, 1, SENTENCES)
     by_setup = rng.normal(0, 0.3, SENTENCES)
     made = []
-    for side in (0.5, -0.5):
-        skill = rng.normal(0, spread, (runs, 1)) + rng.normal(0, together, (runs, SENTENCES))
+    for side, number, of_runs in ((0.5, fewer or runs, spread * (3 if fewer else 1)), (-0.5, runs, spread)):
+        skill = rng.normal(0, of_runs, (number, 1)) + rng.normal(0, together, (number, SENTENCES))
         right = rng.binomial(words, 1 / (1 + np.exp(-difficulty - side * (by_setup + lost) - skill)))
         made.append(np.stack([right, np.broadcast_to(words, right.shape)], -1).astype(float))
     return made[0], made[1]
@@ -45,6 +48,41 @@ def test_the_interval_over_runs_and_sentences_covers(runs: int, spread: float) -
     assert covered <= stats.binom.ppf(0.9985, draws, 0.97)
     rejected = sum(result.p < 0.05 for result in found)
     assert rejected == draws - covered
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fewer", "most"), [(2, 0.12), (3, 0.07)])
+def test_fewer_runs_that_spread_more_find_more_than_they_should(fewer: int, most: float) -> None:
+    rng, worlds = np.random.default_rng(14), 300
+    found = [compare_setups(*world(rng, 6, 0.1, 0.3, fewer=fewer), share, draws=100) for _ in range(worlds)]
+    assert sum(result.p <= 0.05 for result in found) / worlds <= most + 0.04
+
+
+def scarce(rng: np.random.Generator, entities: float) -> list[np.ndarray]:
+    """Correct, predicted and true entities of three runs of two setups, in 40 documents."""
+    gold = rng.poisson(entities, 40)
+    found = 1 / (1 + np.exp(-rng.normal(0.8, 0.8, 40) - rng.normal(0, 0.1, (2, 3, 1))))
+    correct = rng.binomial(gold, found)
+    predicted = correct + rng.poisson(0.2 * entities, correct.shape)
+    return [*np.stack([correct, predicted, np.broadcast_to(gold, correct.shape)], -1).astype(float)]
+
+
+def near_the_ceiling(rng: np.random.Generator) -> list[np.ndarray]:
+    """Right words of three runs of two setups, 99.7 %, in 40 documents of very unequal lengths."""
+    words = np.exp(rng.normal(3, 1.2, 40)).astype(int) + 1
+    ability = rng.normal(6, 0.7, 40) + rng.normal(0, 0.3, (2, 1, 40)) + rng.normal(0, 0.1, (2, 3, 1))
+    right = rng.binomial(words, 1 / (1 + np.exp(-ability)))
+    return [*np.stack([right, np.broadcast_to(words, right.shape)], -1).astype(float)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entities", [0.25, 1.0, None])
+def test_few_entities_and_scores_near_the_ceiling_find_little(entities: float | None) -> None:
+    rng, worlds, rejected = np.random.default_rng(16), 200, 0
+    for _ in range(worlds):
+        sides = near_the_ceiling(rng) if entities is None else scarce(rng, entities)
+        rejected += compare_setups(*sides, share if entities is None else f1, draws=100).p <= 0.05
+    assert rejected <= stats.binom.ppf(0.999, worlds, 0.05)
 
 
 @pytest.mark.slow
@@ -181,6 +219,38 @@ def test_without_a_difference_few_tests_are_significant() -> None:
         covered += found.low[0] <= 0 <= found.high[0]
     assert significant / worlds <= 0.081
     assert covered / worlds >= 0.92
+
+
+def lopsided(rng, documents):
+    """All documents gain a word, and one in eight loses eight more: nothing is lost in the mean."""
+    words = rng.integers(50, 200, documents)
+    right = rng.binomial(words, 0.85)
+    changed = right + np.minimum(1, words - right) - np.where(rng.random(documents) < 1 / 8, 8, 0)
+    return np.stack([right, words], 1), np.stack([changed, words], 1)
+
+
+def few_changes(rng, sentences):
+    """One sentence in a hundred gains a word, and one loses one."""
+    words = rng.integers(7, 28, sentences)
+    right = rng.binomial(words, 0.85)
+    chance = rng.random(sentences)
+    changed = right + np.minimum(chance < 0.01, words - right) - np.minimum(chance > 0.99, right)
+    return np.stack([right, words], 1), np.stack([changed, words], 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make", "units", "most", "least"),
+    [(lopsided, 12, 0.2, 0.8), (lopsided, 40, 0.11, 0.88), (few_changes, 300, 0.02, 0.9)],
+)
+def test_changes_that_are_lopsided_or_few_mislead_an_ablation(make, units, most, least) -> None:
+    rng, worlds = np.random.default_rng(15), 300
+    found = []
+    for _ in range(worlds):
+        base, changed = make(rng, units)
+        found.append(score_losses(base, changed[None], share, draws=200, seed=int(rng.integers(1 << 30))))
+    assert sum(each.p[0] <= 0.05 for each in found) / worlds <= most + 0.04
+    assert sum(each.low[0] <= 0 <= each.high[0] for each in found) / worlds >= least - 0.04
 
 
 def test_an_unchanged_annotation_loses_nothing() -> None:
@@ -342,6 +412,38 @@ def test_intervals_cover_where_spreads_differ(world):
     assert covered >= 0.92 - 0.014  # two standard errors
     if world == "equal":
         assert 0.945 <= covered <= 0.985
+
+
+def failing(rng, often):
+    return 0.4 * rng.normal(size=3) - 10 * (rng.random(3) < often)
+
+
+def usual(rng):
+    return 0.4 * rng.normal(size=3)
+
+
+SHAPES = {
+    "heavy tails": ([lambda rng: rng.standard_t(3, 3)] * 9, 0.0, 0.97),
+    "skewed the other way": (
+        [lambda rng: -rng.exponential(size=3), lambda rng: rng.exponential(size=3) - 2, *[usual] * 7],
+        0.0,
+        0.9,
+    ),
+    "near the ceiling": ([lambda rng: np.minimum(rng.normal(99.5, 0.6, 3), 100)] * 9, 0.0, 0.95),
+    "a run in ten fails": ([lambda rng: failing(rng, 0.1)] * 9, 0.0, 0.97),
+    "a run in five of one setup fails": ([lambda rng: failing(rng, 0.2), *[usual] * 8], -2.0, 0.45),
+}
+"""By world what draws the runs of each setup, the true difference of the first two, the least coverage."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", SHAPES)
+def test_intervals_where_runs_are_not_normal(world):
+    setups, truth, least = SHAPES[world]
+    rng = np.random.default_rng(11)
+    made = ({f"setup{place}": listed(*draw(rng)) for place, draw in enumerate(setups)} for _ in range(DRAWS))
+    found = [difference(runs, COMPARED) for runs in made]
+    assert np.mean([one.low <= truth <= one.high for one in found]) >= least - 0.02
 
 
 UNEQUAL = {

@@ -132,27 +132,34 @@ def test_layers_alone_predict_nothing_within_layers(rng) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rho", [0.0, 0.8])
-def test_the_interval_covers_the_planted_correlation(rho) -> None:
-    """Of heads and runs drawn from a world; the interval holds the true correlation 19 times in 20."""
+@pytest.mark.parametrize(
+    ("rho", "layers", "heads", "least"),
+    [(0.0, LAYERS, HEADS, 0.91), (0.8, LAYERS, HEADS, 0.91), (0.0, 2, 4, 0.8)],
+)
+def test_the_interval_covers_the_planted_correlation(rho, layers, heads, least) -> None:
+    """Of heads and runs drawn from a world; the interval holds the true correlation 19 times in 20.
+
+    Of eight heads it is too narrow.
+    """
     rng = np.random.default_rng(0)
-    depth = np.linspace(-1, 1, LAYERS)[:, None]
+    depth = np.linspace(-1, 1, layers)[:, None]
 
     def world(heads, runs):
-        ability = rng.normal(size=(1, LAYERS, heads))
+        ability = rng.normal(size=(1, layers, heads))
         cost = rho * ability + np.sqrt(1 - rho**2) * rng.normal(size=ability.shape)
-        noise = 0.3 * rng.normal(size=(2, runs, LAYERS, heads))
+        noise = 0.3 * rng.normal(size=(2, runs, layers, heads))
         return ability + depth + noise[0], cost + depth + noise[1]
 
-    once, layers = np.ones((1, LAYERS * 20_000)), np.repeat(np.arange(LAYERS), 20_000)
-    one, other = (values.ravel() for values in world(20_000, 1))
-    truth = [spearman(one, other, once, of)[0] for of in (np.zeros_like(layers), layers)]
-    covered = np.zeros(2)
+    many = 120_000 // layers
+    once, of_many = np.ones((1, layers * many)), np.repeat(np.arange(layers), many)
+    one, other = (values.ravel() for values in world(many, 1))
+    truth = [spearman(one, other, once, of)[0] for of in (np.zeros_like(of_many), of_many)]
+    covered, strata = np.zeros(2), np.repeat(np.arange(layers), heads)
     for _ in range(200):
-        measures, losses = (values.reshape(3, -1) for values in world(HEADS, 3))
-        found = over_runs(list(measures), list(losses), STRATA, head_weights(STRATA, 200, rng), rng)
+        measures, losses = (values.reshape(3, -1) for values in world(heads, 3))
+        found = over_runs(list(measures), list(losses), strata, head_weights(strata, 200, rng), rng)
         covered += [each.low <= true <= each.high for each, true in zip(found, truth, strict=True)]
-    assert (covered >= 0.91 * 200).all(), covered  # 0.95 less twice its standard error and the few draws
+    assert (covered >= least * 200).all(), covered  # 0.95 less twice its standard error and the few draws
 
 
 def test_values_of_heads_by_hand() -> None:

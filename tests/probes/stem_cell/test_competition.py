@@ -14,6 +14,7 @@ from mtl.probes.statistics.head_values import absent_labels, label_values, skill
 from mtl.probes.statistics.masks import final_masks
 from mtl.probes.stem_cell.competition import (
     APART,
+    DIFFERENCE,
     PRIMARY,
     TOGETHER,
     TOO_FEW,
@@ -50,6 +51,27 @@ def test_a_planted_effect_is_found_and_none_is_rejected():
     assert (planted <= 0.05).mean() >= 0.9
     # A test of level 0.05 has more than this many false positives in one of a thousand such tests.
     assert 0 < (none <= 0.05).sum() <= binom.ppf(0.999, 200, 0.05)
+
+
+@pytest.mark.slow
+def test_losses_that_scatter_more_where_tasks_claim_mislead():
+    rng = np.random.default_rng(14)
+    p, misses = [], []
+    for _ in range(200):
+        wish = rng.normal(size=(6, 12)) + rng.normal(size=(6, 1))
+        wanted = (wish + rng.normal(size=(5, 6, 12))).reshape(5, -1)
+        claimed = (wanted >= np.sort(wanted)[:, [-14]]).sum(0)
+        layer, head = (axis.ravel() for axis in np.indices(wish.shape))
+        loss = (1 + claimed) * rng.normal(size=72) + rng.normal(size=6)[layer]
+        table = pl.DataFrame(
+            {"attention": "self", "layer": layer, "head": head, "claims": claimed, "demand": 1.0 * claimed,
+             "contested": claimed >= 2, "loss": 0.01 * loss}
+        )  # fmt: skip
+        tests = {row["test"]: row for row in head_tests(table, 0.95, 199, rng).iter_rows(named=True)}
+        p.append(tests[PRIMARY]["p"])
+        misses.append(not tests[DIFFERENCE]["low"] <= 0 <= tests[DIFFERENCE]["high"])
+    assert np.mean(np.array(p) <= 0.05) <= 0.07 + 0.05
+    assert np.mean(misses) <= 0.1 + 0.06
 
 
 @pytest.mark.slow

@@ -191,6 +191,38 @@ def test_level_and_coverage_on_the_noise_of_the_archive():
     assert rejected(drawn(archive, 100, loss=0.1)) >= 95
 
 
+def by_pair(random):
+    """The archive's noise, and beside each partner another effect of its claims, whose mean is zero."""
+    cells = archive(random)
+    effect = {frozenset(pair): random.normal(0, 0.1) for pair in itertools.combinations(TASKS, 2)}
+    tasks = []
+    for of in cells.tasks:
+        gains = [
+            effect[frozenset((of.task, partner))] * cells.claims[partner] * cells.claims[of.task]
+            for partner in of.partners
+        ]
+        tasks.append(replace(of, worth=of.worth * np.exp(gains)))
+    return replace(cells, tasks=tuple(tasks))
+
+
+def of_three(random):
+    """Three tasks that keep six heads each: some six claims can be compared."""
+    cells, names, tasks = world(random, claimed=6), TASKS[:3], []
+    for of in cells.tasks[:3]:
+        known = [place for place, partner in enumerate(of.partners) if partner in names]
+        partners = tuple(of.partners[place] for place in known)
+        tasks.append(TaskWorth(of.task, partners, of.worth[:, known]))
+    return replace(cells, tasks=tuple(tasks), of_seeds={})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("make", "most", "least"), [(by_pair, 0.13, 0.81), (of_three, 0.08, 0.89)])
+def test_effects_by_pair_and_few_claims_mislead(make, most, least):
+    found = [each for each in drawn(make, 300) if each.heads]
+    assert rejected(found) / len(found) <= most + 0.05
+    assert coverage(found, 0.0) >= least - 0.05
+
+
 def ablations(worlds, loss=0.0, **measured):
     """Estimates by ablation in worlds of the archive, measured on so many sentences and seeds."""
     made = (ablated(np.random.default_rng([17, world]), loss, **measured) for world in range(worlds))

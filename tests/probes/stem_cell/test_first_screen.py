@@ -20,7 +20,7 @@ from mtl.probes.stem_cell.sharing import (
     sharing,
     wanted,
 )
-from tests.probes.stem_cell.worlds_contest import archive
+from tests.probes.stem_cell.worlds_contest import archive, world
 
 DRAWS = 100
 SITES = tuple(Site("self", layer) for layer in range(4))
@@ -125,14 +125,18 @@ def test_likeness_by_hand():
         assert alike[one, other] == pytest.approx(np.mean(pairs) / np.sqrt(own[one] * own[other]))
 
 
-def same_wants(rng, noise, draws, private, tasks=5, seeds=3, common=0.0):
-    """Masks of 14 of 72 heads by one wish of all units; those of tasks and of draws scatter differently."""
+def same_wants(rng, noise, draws, private, tasks=5, seeds=3, common=0.0, kept=14):
+    """Masks of 14 of 72 heads by one wish of all units; those of tasks and of draws scatter differently.
+
+    Masks of draws keep `kept` heads.
+    """
     units = tasks + draws
     wish = rng.normal(size=(6, 12)) + private * rng.normal(size=(units, 1, 6, 12))
     wish[:tasks] += common * rng.normal(size=(6, 12))
     scatter = np.where(np.arange(units) < tasks, *noise)[:, None, None, None]
     wish = wish + scatter * rng.normal(size=(units, seeds, 6, 12))
-    lowest = np.sort(wish.reshape(units, seeds, -1), axis=-1)[..., -14, None, None]
+    order = np.sort(wish.reshape(units, seeds, -1), axis=-1)
+    lowest = np.concatenate([order[:tasks, :, -14], order[tasks:, :, -kept]])[..., None, None]
     opened = wish >= lowest
     names = (*(f"task{number}" for number in range(tasks)), *(f"control draw {n}" for n in range(draws)))
     sites = tuple(Site("self", layer) for layer in range(6))
@@ -146,6 +150,13 @@ def same_wants(rng, noise, draws, private, tasks=5, seeds=3, common=0.0):
 def test_masks_that_repeat_less_are_not_masks_of_other_heads(noise, private):
     found = [wanted(same_wants(np.random.default_rng([2, n]), noise, 6, private)).word for n in range(WORLDS)]
     assert sum(word != "cannot tell" for word in found) <= binom.ppf(0.999, WORLDS, 0.08)
+
+
+@pytest.mark.parametrize(("kept", "most"), [(18, 0.08), (30, 0.3)])
+@pytest.mark.slow
+def test_masks_of_other_sizes_are_taken_for_masks_of_other_heads(kept, most):
+    worlds = [same_wants(np.random.default_rng([4, n]), (0.6, 0.6), 6, 0.5, kept=kept) for n in range(WORLDS)]
+    assert sum(wanted(made).word != "cannot tell" for made in worlds) <= binom.ppf(0.999, WORLDS, most)
 
 
 @pytest.mark.parametrize("noise", [(0.6, 0.6), (0.6, 0.9), (1.2, 0.6)], ids=str)
@@ -372,9 +383,13 @@ def test_conflict_by_hand():
     assert np.isnan(conflict_by_claims(cosines, alone).difference)
 
 
-def shared_cosines(rng, effect=0.0, share=0.54):
-    """Cosines of the ten pairs of five tasks under the claims of the archive; heads have a part in common."""
-    cells = archive(np.random.default_rng(0))
+def shared_cosines(rng, effect=0.0, share=0.54, louder=1.0, cells=None):
+    """Cosines of the ten pairs of five tasks under the claims of `cells`; heads have a part in common.
+
+    The rest varies `louder` times as much where both tasks claim the head. Claims are those of the archive if
+    no others are given.
+    """
+    cells = cells or archive(np.random.default_rng(0))
     head = rng.normal(size=len(cells.strata))
     layer, number = cells.strata, np.arange(len(cells.strata)) % cells.heads
     key = {"attention": "self", "layer": layer, "head": number}
@@ -386,7 +401,8 @@ def shared_cosines(rng, effect=0.0, share=0.54):
             {
                 "first": one, "second": other, "seed": 1, **key,
                 "cosine": 0.2 - effect * (cells.claims[one] & cells.claims[other])
-                + 0.02 * (share**0.5 * head + (1 - share) ** 0.5 * rng.normal(size=len(head))),
+                + 0.02 * (share**0.5 * head + (1 - share) ** 0.5 * rng.normal(size=len(head))
+                          * np.where(cells.claims[one] & cells.claims[other], louder, 1.0)),
             }
         )
         for one, other in itertools.combinations(cells.claims, 2)
@@ -402,6 +418,19 @@ def test_a_head_that_is_alike_in_all_pairs_is_no_evidence_on_conflict(share):
     found = [conflict_by_claims(*shared_cosines(rng, share=share), draws=199) for _ in range(100)]
     assert sum(each.p <= 0.05 for each in found) <= binom.ppf(0.999, 100, 0.05)
     assert sum(each.low <= 0 <= each.high for each in found) >= binom.ppf(0.001, 100, 0.95)
+
+
+@pytest.mark.slow
+def test_cosines_that_vary_more_where_both_claim_mislead():
+    rng = np.random.default_rng(10)
+    found = [
+        conflict_by_claims(
+            *shared_cosines(rng, share=0.2, louder=3.0, cells=world(rng, claimed=14)), draws=199
+        )
+        for _ in range(200)
+    ]
+    assert sum(each.p <= 0.05 for each in found) / 200 <= 0.08 + 0.05
+    assert sum(each.low <= 0 <= each.high for each in found) / 200 >= 0.88 - 0.06
 
 
 @pytest.mark.slow

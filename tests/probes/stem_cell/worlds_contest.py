@@ -31,7 +31,12 @@ WITHOUT = (
 
 
 def world(
-    rng: np.random.Generator, kind: str = "plain", loss: float = 0.0, noise: float = 0.25, seeds: int = 3
+    rng: np.random.Generator,
+    kind: str = "plain",
+    loss: float = 0.0,
+    noise: float = 0.25,
+    seeds: int = 3,
+    claimed: int = CLAIMED,
 ) -> ContestCells:
     """Worth of all heads in all pair runs; contested heads lose the share `loss` beside a partner.
 
@@ -43,10 +48,10 @@ def world(
     common = rng.normal(size=cells) + 0.5 * rng.normal(size=LAYERS)[layer]
     wish = 0.7 * common + rng.normal(size=(count, cells))
     claims = np.zeros((count, cells), dtype=bool)
-    np.put_along_axis(claims, np.argsort(-wish, axis=1)[:, :CLAIMED], True, axis=1)
+    np.put_along_axis(claims, np.argsort(-wish, axis=1)[:, :claimed], True, axis=1)
     worth = 0.8 * wish + 0.3 * rng.normal(size=(count, cells))
     before = 0.5 * common + 0.3 * rng.normal(size=cells) - 0.5
-    similar = np.array([[(one & other).sum() / CLAIMED for other in claims] for one in claims])
+    similar = np.array([[(one & other).sum() / claimed for other in claims] for one in claims])
     pair = (count, count)
     errors = noise * rng.normal(size=(seeds, *pair, cells))
     if kind == "heavy tails":
