@@ -23,8 +23,8 @@ def world(
 ) -> tuple[list[np.ndarray], list[str]]:
     """Right words of two setups that are equal on average, and differ by document.
 
-    40 documents have 1 to 39 sentences. The counts of a setup are of (run, sentence, count). Several runs also
-    differ by their skill; a closed head is compared within one run.
+    40 documents have 1 to 39 sentences. The counts of a setup are of (run, sentence, count). Several runs
+    also differ by their skill; a closed head is compared within one run.
     """
     length = rng.integers(1, 40, 40)
     document = np.repeat(np.arange(40), length)
