@@ -14,8 +14,6 @@ from functools import cache, lru_cache
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from annotated_types import MinLen
-
 from mtl.errors import InputError, did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -195,8 +193,14 @@ class ContentPath:
 
 
 FilePath = Annotated[str, ContentPath()]
-OutputFolder = Annotated[str, MinLen(1)]
-"""A folder that is written to. An empty text, such as of an unset variable of a shell, is not this folder."""
+
+
+@dataclass(frozen=True)
+class NotEmpty:
+    """The value is a folder; an empty text, such as of an unset variable of a shell, is not this folder."""
+
+
+OutputFolder = Annotated[str, NotEmpty()]
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from mtl.config.instances import completed, in_place, whole_of, without_short_fo
 from mtl.config.keys import (
     Key,
     KeyFault,
+    NotEmpty,
     at,
     below,
     group_of,
@@ -295,6 +296,8 @@ def out_of_range(settings: Any, prefix: str = "") -> Iterator[str]:
             key = f"{prefix}{name}{place}"
             if is_dataclass(each):
                 yield from out_of_range(each, f"{key}.")
+            elif each == "" and any(isinstance(mark, NotEmpty) for mark in marks_of(type(settings))[name]):
+                yield f"{key}= is empty: name a folder, or leave it out"
             elif not isinstance(each, int | float) or isinstance(each, bool):
                 continue
             elif allowed is not None and each not in allowed:
@@ -416,8 +419,6 @@ def refusal(key: str, kind: Any, value: Any) -> str:
     names = literal_values((mapping_types(hint) or (None,))[0])
     if value is None:
         message = " cannot be null: set a value, or leave it out"
-    elif value == "" and hint is str:
-        message = " is empty: set a value, or leave it out"
     elif is_dataclass(hint):
         message = f" holds other keys, and cannot be '{shown}'; set {key}.KEY"
     elif isinstance(value, Mapping) and names and (odd := [name for name in value if name not in names]):

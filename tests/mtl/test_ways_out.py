@@ -468,7 +468,7 @@ CONFIGURATIONS = (
      ("--tasks={pos: {}}", "--tasks={tags: {kind: tags, layer: tags}}")),
     ("--tasks=[]", "tasks is empty: choose at least one of pos", ("--tasks=[pos]",)),
     ("--tasks=[pos,pos]", "names a task twice: name each once", ("--tasks=[pos]",)),
-    ("--runs=", "runs is empty: set a value, or leave it out", ("--runs=kept",)),
+    ("--runs=", "runs= is empty: name a folder, or leave it out", ("--runs=kept",)),
     ("--max_epochs=null", "cannot be null: set a value, or leave it out", ("--max_epochs=2", "")),
     ("--gates=3", "set gates.KEY", ("--gates.lr=3",)),
     ("--tasks=[translate] --seq2seq.architecture=mbart --pruning=dynamic --gates.target_open.encoder=2",
