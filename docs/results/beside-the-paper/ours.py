@@ -1,7 +1,7 @@
 """Our numbers beside those of He & Choi (2021), from the archives of the other pages.
 
-tar xf docs/results/contest/study.tar.xz -C FOLDER
-python docs/results/beside-the-paper/ours.py FOLDER/contest/runs
+tar xf docs/results/contest/study.tar.xz -C FOLDER && tar xf docs/results/random-labels/study.tar.xz -C FOLDER
+python docs/results/beside-the-paper/ours.py FOLDER/contest/runs FOLDER/random-labels/runs
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from mtl.probes.statistics.significance import permutations_within
 from mtl.probes.tables.heads_table import label_scores, weighted_mean
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
-RUNS, HERE = Path(sys.argv[1]), Path(__file__).parent
+RUNS, DRAWS, HERE = Path(sys.argv[1]), Path(sys.argv[2]), Path(__file__).parent
 
 
-def masks(tasks: tuple[str, ...]) -> Masks:
-    """Masks of 14 heads, seeds 11 to 13."""
-    runs = [(seed, RUNS / f"{task}-dynamic-k14-seed{seed}") for task in tasks for seed in (11, 12, 13)]
+def masks(tasks: tuple[str, ...], draw: str | None = None) -> Masks:
+    """Masks of 14 heads, seeds 11 to 13; of the tasks, and of a draw of random labels."""
+    setups = [RUNS / f"{task}-dynamic-k14" for task in tasks]
+    setups += [] if draw is None else [DRAWS / f"control-dynamic-k14{draw}"]
+    runs = [(seed, setup.with_name(f"{setup.name}-seed{seed}")) for setup in setups for seed in (11, 12, 13)]
     tables = [
         pl.read_parquet(run / "gates.parquet").with_columns(run=pl.lit(run.name), seed=pl.lit(seed))
         for seed, run in runs
@@ -40,6 +42,14 @@ for task in TASKS:
 print("Correlations of masks: of a task over seeds (root of adjusted R²), and of two tasks")
 with pl.Config(tbl_rows=-1, float_precision=2):
     print(correlation_table(masks((*TASKS, "control"))).select("first", "second", "paper"))
+of_draws = []
+for draw in ("", *(f"-draw{number}" for number in range(2, 7))):
+    table = correlation_table(masks(TASKS, draw)).filter(second="control")
+    of_draws += table.filter(pl.col("first") != "control")["paper"].to_list()
+print(
+    f"with six draws of random labels {np.min(of_draws):.2f} to {np.max(of_draws):.2f}, "
+    f"mean {np.mean(of_draws):.2f} of {len(of_draws)}"
+)
 
 found = masks(TASKS)
 claimed = found.claimed()
