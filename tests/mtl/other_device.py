@@ -266,12 +266,13 @@ def counts(folder: str) -> None:
 
     sentences = read_jsonl(Path(folder) / "train.jsonl")[:6]
     large = {"num_hidden_layers": 6, "num_attention_heads": 12, "hidden_size": 48}
+    torch.manual_seed(0)  # what is decoded follows from the weights, and with it the number of operations
     config = tiny.config("bert", max_position_embeddings=200, **large)
     encoder = tiny.encoder_of(config, tiny.tokenizer("bert"))
     tasks = {task.name: task() for task in STRUCTURED}
     labels = {name: task.labels(sentences) for name, task in tasks.items()}
-    torch.manual_seed(0)  # what is decoded follows from the weights, and with it the number of operations
     model = JointModel(encoder, tasks, labels).eval()
+    torch.nn.init.zeros_(model.decoders["srl"].predicate.bias)  # some predicates are found, and some are missed
     prepared = examples(sentences, encoder.tokenizer, tasks, labels)
     corpus, every = index_corpus(sentences), ablations("head", encoder.tap.remaining)
     with device:
