@@ -272,7 +272,7 @@ def counts(folder: str) -> None:
     tasks = {task.name: task() for task in STRUCTURED}
     labels = {name: task.labels(sentences) for name, task in tasks.items()}
     model = JointModel(encoder, tasks, labels).eval()
-    torch.nn.init.zeros_(model.decoders["srl"].predicate.bias)  # some predicates are found, and some are missed
+    torch.nn.init.zeros_(model.decoders["srl"].predicate.bias)  # some are found, some missed
     prepared = examples(sentences, encoder.tokenizer, tasks, labels)
     corpus, every = index_corpus(sentences), ablations("head", encoder.tap.remaining)
     with device:
