@@ -138,12 +138,13 @@ def compare(
         console.print(f"note: {note}", soft_wrap=True)
     if out is not None:
         ours, theirs = compared.names
+        units = _units(compared)
         about = (
             f"difference: {ours} (mean) less {theirs} (mean_against), on {split}; {theirs} is after "
             f"--against: {' '.join(map(str, against))}",
-            f"intervals of {level:.0%}: over other sentences, over runs with other seeds (seeds), over both; "
-            f"in .tex: over {'both' if known_of_runs(compared.table) else 'other sentences'}",
-            "p is over both; holm, over the tasks, corrects the p over sentences where p is not known",
+            f"intervals of {level:.0%}: over other {units} (sentences), over runs with other seeds (seeds), "
+            f"over both; in .tex: over {'both' if known_of_runs(compared.table) else f'other {units}'}",
+            f"p is over both; holm, over the tasks, corrects the p over {units} where p is not known",
         )
         compared = replace(compared, notes=(*about, *compared.notes))
         for path in _write(compared, out):
@@ -198,9 +199,10 @@ def _table(compared: RunComparison, split: str, level: float) -> Table:
     )
     for column in ("task", "score"):
         shown.add_column(column)
+    units = _units(compared)
     columns = (
-        "runs", first, second, "difference", "other sentences", "other runs", "both", "p, sentences",
-        "p, both", "Holm",
+        "runs", first, second, "difference", f"other {units}", "other runs", "both", f"p, {units}", "p, both",
+        "Holm",
     )  # fmt: skip
     for column in columns:
         shown.add_column(column, justify="right")
@@ -215,6 +217,12 @@ def _table(compared: RunComparison, split: str, level: float) -> Table:
             f"{row['mean_against']:.2f}", f"{row['difference']:+.2f}", *intervals, *chances,
         )  # fmt: skip
     return shown
+
+
+def _units(compared: RunComparison) -> str:
+    """What is resampled: documents where each task's are known."""
+    known = compared.table["documents"].is_not_null()
+    return "documents" if known.all() else "documents or sentences" if known.any() else "sentences"
 
 
 def _chance(p: float | None) -> str:

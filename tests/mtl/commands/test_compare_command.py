@@ -274,7 +274,9 @@ def test_whole_documents_are_resampled_where_counts_or_a_corpus_know_them(
                 document = pl.Series("document", [sentence.document for sentence in sentences])
                 run_tables.write_counts(Run(runs / name), "test", table.with_columns(document))
         assert main([*words, *given]) == 0
-        assert "note: resampled: 14 documents\n" in capsys.readouterr().out
+        printed = capsys.readouterr().out
+        assert "note: resampled: 14 documents\n" in printed
+        assert "other documents" in printed
         [row] = pl.read_parquet("c.parquet").rows(named=True)
         assert (row["sentences"], row["documents"]) == (SENTENCES, 14)
         assert (row["both_low"], row["both_high"], row["p"]) == pytest.approx((*expected.both, expected.p))
