@@ -85,7 +85,7 @@ NAMED = (
 """The keys of which every pair of values is tried."""
 EXAMPLES = 200
 """Combinations of values of all keys, drawn at random."""
-TRAINED = 30
+TRAINED = 60
 """Those of them that are trained, on one device and on two."""
 
 
