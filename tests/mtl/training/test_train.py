@@ -91,7 +91,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(unbroken, enc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("delay", [0.0, 0.7])
+@pytest.mark.parametrize("delay", [0.0, 0.3, 0.7, 1.1, 1.5])
 def test_a_run_killed_at_any_moment_goes_on_to_the_same_weights(unbroken, encoder, toy, tmp_path, delay):
     # A checkpoint after every batch, so that the run goes on from the middle of an epoch.
     words = train_words(
